@@ -1,0 +1,3 @@
+//! `sexton`: the program.
+
+fn main() {}
