@@ -1,1 +1,8 @@
-//! Placeholder.
+//! The pure core of Sexton: what a node's network state *is* ([`model`]), who lives on the node ([`roster`]),
+//! what is wrong and why ([`rules`]), what would mend it ([`plan`]) and in which order ([`repair`]).
+//!
+//! Nothing here reads a file, a socket or a clock. Facts and times are arguments, so every judgement can be
+//! repeated from a recording.
+#![forbid(unsafe_code)]
+
+pub mod model;

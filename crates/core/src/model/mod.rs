@@ -1,0 +1,135 @@
+//! The nouns: everything that sources can say about one node.
+//!
+//! A [`NodeState`] is one reading. Each part of it is wrapped in [`Facts`], which carries where the part came from
+//! and whether it is complete, since a missing source must never look like an empty node (law 1).
+
+mod cluster;
+mod cni;
+mod facts;
+mod ids;
+mod kernel;
+mod nft;
+mod runtime;
+mod xtables;
+
+use serde::{Deserialize, Serialize};
+
+pub use cluster::{
+    ContainerPort, Endpoint, EndpointPort, EndpointSlice, KubeNode, NplAnnotation, NplEntry, Phase, Pod,
+    Service, ServicePort,
+};
+pub use cni::{CacheEntry, CniConfig, CniPlugin, CorruptFile, IpamStore, Lease};
+pub use facts::{Completeness, Facts, SourceReport};
+pub use ids::{ContainerId, Mac, PodName, PodUid, Proto};
+pub use kernel::{
+    Address, Conntrack, CtEntry, CtFlags, CtTuple, Direction, Family, Link, Neighbour, NetNs, Route,
+};
+pub use nft::{NftChain, NftElement, NftFamily, NftRule, NftSet, NftState, NftValue};
+pub use runtime::{Container, Runtime, RuntimeKind, RuntimeState, Sandbox, SandboxState};
+pub use xtables::{Dnat, PortRange, XtChain, XtMatch, XtRule, XtTable, XtVariant};
+
+/// A moment, to the nanosecond, without a zone.
+pub type Timestamp = jiff::Timestamp;
+
+/// Who this node is, joined from the Node object, the kernel and the caller's flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeIdentity {
+    /// The Node's name in the API; empty where nothing told it.
+    pub name: String,
+    /// `/etc/machine-id` of the machine that was read, where it could be.
+    pub machine_id: Option<String>,
+    /// When the kernel was started (`btime` of `/proc/stat`), where it could be read.
+    pub booted_at: Option<Timestamp>,
+}
+
+/// One reading of everything on a node that names a Pod's address, MAC or sandbox.
+#[derive(Clone, Debug, Default)]
+pub struct NodeState {
+    /// Which node was read.
+    pub identity: NodeIdentity,
+    /// When the reading began; for a bundle when it was recorded, where that is told.
+    pub taken_at: Option<Timestamp>,
+    /// Whether this is the live node, as against a recording. Only live state can be repaired.
+    pub live: bool,
+    /// Pods: those of this node, or of the whole cluster where the source held them.
+    pub pods: Facts<Vec<Pod>>,
+    /// Services of the cluster.
+    pub services: Facts<Vec<Service>>,
+    /// EndpointSlices of the cluster.
+    pub endpoint_slices: Facts<Vec<EndpointSlice>>,
+    /// The Node objects that were read: this node's, or all.
+    pub nodes: Facts<Vec<KubeNode>>,
+    /// Service CIDRs, from `ServiceCIDR` objects, a static Pod's flag or `--service-cidr`.
+    pub service_cidrs: Facts<Vec<ipnet::IpNet>>,
+    /// Sandboxes and containers of every runtime that was read, and the runtimes that were seen.
+    pub runtime: Facts<RuntimeState>,
+    /// Network namespaces with their processes and addresses.
+    pub namespaces: Facts<Vec<NetNs>>,
+    /// iptables tables, every variant and family that exists.
+    pub xtables: Facts<Vec<XtTable>>,
+    /// nftables, without the tables that iptables-nft owns (those are in `xtables`).
+    pub nft: Facts<NftState>,
+    /// Connection tracking.
+    pub conntrack: Facts<Conntrack>,
+    /// Links of the node's own namespace.
+    pub links: Facts<Vec<Link>>,
+    /// Addresses of the node's own namespace.
+    pub addresses: Facts<Vec<Address>>,
+    /// Routes of the node's own namespace.
+    pub routes: Facts<Vec<Route>>,
+    /// Neighbours of the node's own namespace.
+    pub neighbours: Facts<Vec<Neighbour>>,
+    /// host-local leases.
+    pub ipam: Facts<IpamStore>,
+    /// Cached CNI results.
+    pub cni_cache: Facts<Vec<CacheEntry>>,
+    /// CNI configuration files.
+    pub cni_config: Facts<Vec<CniConfig>>,
+    /// Files of a bundle that nothing read, with the reason.
+    pub unread: Vec<Unread>,
+}
+
+/// A file that was not used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    /// Its path as it was given, inside the bundle.
+    pub path: String,
+    /// Why it was not used.
+    pub why: String,
+}
+
+impl NodeState {
+    /// The Node object of this node, if one was read.
+    pub fn kube_node(&self) -> Option<&KubeNode> {
+        self.nodes.value.iter().find(|n| n.name == self.identity.name)
+    }
+
+    /// Pods that are bound to this node. A Pod without a node name is nowhere yet.
+    pub fn local_pods(&self) -> impl Iterator<Item = &Pod> {
+        let name = self.identity.name.as_str();
+        self.pods
+            .value
+            .iter()
+            .filter(move |p| p.node.as_deref() == Some(name))
+    }
+
+    /// The report of every source, in a fixed order.
+    pub fn source_reports(&self) -> Vec<SourceReport> {
+        let mut out = Vec::new();
+        macro_rules! push { ($($field:ident),*) => { $( out.extend(self.$field.reports.iter().cloned()); )* } }
+        push!(
+            pods,
+            services,
+            endpoint_slices,
+            nodes,
+            service_cidrs,
+            runtime,
+            namespaces,
+            xtables,
+            nft,
+            conntrack
+        );
+        push!(links, addresses, routes, neighbours, ipam, cni_cache, cni_config);
+        out
+    }
+}
