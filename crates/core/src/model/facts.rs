@@ -7,7 +7,7 @@ use super::Timestamp;
 /// Whether a source told everything that it has.
 ///
 /// Ordered from best to worst, so that the completeness of a join is the maximum of its parts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "completeness", content = "why", rename_all = "lowercase")]
 pub enum Completeness {
     /// All of it was read.
@@ -16,10 +16,13 @@ pub enum Completeness {
     Partial(String),
     /// Nothing could be read.
     Unavailable(String),
-    /// Nobody asked for it. Judged like `Unavailable`, but no fault of the node.
-    #[default]
-    #[serde(rename = "unavailable")]
-    NotRead,
+}
+
+/// Nobody asked for it: nothing is known.
+impl Default for Completeness {
+    fn default() -> Self {
+        Self::Unavailable("not read".to_owned())
+    }
 }
 
 impl Completeness {
@@ -33,7 +36,6 @@ impl Completeness {
         match self {
             Self::Complete => None,
             Self::Partial(why) | Self::Unavailable(why) => Some(why),
-            Self::NotRead => Some("not read"),
         }
     }
 }
@@ -97,12 +99,7 @@ impl<T> Facts<T> {
         let names: Vec<_> = self
             .reports
             .iter()
-            .filter(|r| {
-                !matches!(
-                    r.completeness,
-                    Completeness::Unavailable(_) | Completeness::NotRead
-                )
-            })
+            .filter(|r| !matches!(r.completeness, Completeness::Unavailable(_)))
             .map(|r| r.name.as_str())
             .collect();
         if names.is_empty() {
@@ -116,7 +113,7 @@ impl<T> Facts<T> {
 impl<T: Extend<I> + IntoIterator<Item = I>, I> Facts<T> {
     /// Joins a second source of the same part: values are put together, completeness is the worse one.
     pub fn join(&mut self, other: Self) {
-        let first = self.reports.is_empty() && matches!(self.completeness, Completeness::NotRead);
+        let first = self.reports.is_empty();
         self.value.extend(other.value);
         self.completeness = if first {
             other.completeness

@@ -217,8 +217,3 @@ impl fmt::Display for Proto {
         }
     }
 }
-
-/// An address in canonical form: an IPv4-mapped IPv6 address is the IPv4 address that it maps.
-pub fn canonical(ip: IpAddr) -> IpAddr {
-    ip.to_canonical()
-}

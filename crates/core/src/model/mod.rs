@@ -87,6 +87,17 @@ pub struct NodeState {
     pub cni_config: Facts<Vec<CniConfig>>,
     /// Files of a bundle that nothing read, with the reason.
     pub unread: Vec<Unread>,
+    /// What was wrong with the input, each with its place. The rest of the input was used.
+    pub problems: Vec<Problem>,
+}
+
+/// Something wrong in the input, which was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The file with the line (`iptables-save.txt:14`), or the object.
+    pub place: String,
+    /// What was expected and what was found.
+    pub what: String,
 }
 
 /// A file that was not used.
