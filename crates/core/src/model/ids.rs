@@ -1,7 +1,7 @@
 //! Identities in canonical form (law 2). Two spellings of one thing are one value here, so that comparing values is
 //! comparing things.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 

@@ -67,6 +67,9 @@ pub struct Sandbox {
     pub netns: Option<String>,
     /// Its process, where told.
     pub pid: Option<u32>,
+    /// True if the kubelet made it from a manifest on the node (annotation `kubernetes.io/config.source` is `file` or
+    /// `http`): it lives even where the API server refused its mirror Pod.
+    pub from_manifest: bool,
 }
 
 /// A container of a sandbox or of another runtime.
