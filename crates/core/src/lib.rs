@@ -5,4 +5,15 @@
 //! repeated from a recording.
 #![forbid(unsafe_code)]
 
+pub mod finding;
+pub mod interest;
+pub mod judge;
+pub mod marks;
 pub mod model;
+pub mod node;
+pub mod plan;
+pub mod repair;
+pub mod roster;
+pub mod rules;
+pub mod services;
+pub mod settings;

@@ -1,0 +1,198 @@
+//! Judging: every rule over one reading.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use crate::{
+    finding::{Evidence, Finding, XtPlace},
+    marks,
+    model::{ContainerId, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtTable},
+    roster::Roster,
+    rules::{self, Rule},
+    services::ServiceMap,
+    settings::Settings,
+};
+
+/// What a rule is given.
+pub struct Judge<'a> {
+    /// The reading.
+    pub state: &'a NodeState,
+    /// Who lives here.
+    pub roster: Roster<'a>,
+    /// Services by their addresses and ports.
+    pub services: ServiceMap<'a>,
+    /// The numbers.
+    pub settings: &'a Settings,
+}
+
+impl<'a> Judge<'a> {
+    /// Joins the sources of `state`. `before` is an earlier reading of the same node, by which replies that came between
+    /// the two are seen (law 7).
+    pub fn new(
+        state: &'a NodeState,
+        before: Option<&NodeState>,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Self {
+        let replied = before
+            .map(|before| answered_between(before, state))
+            .unwrap_or_default();
+        let roster = Roster::new(state, settings, now, replied);
+        Self {
+            state,
+            roster,
+            services: ServiceMap::new(state),
+            settings,
+        }
+    }
+
+    /// Everything that the given rules find, in the order of the rules and of the objects.
+    pub fn findings<'r>(&self, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
+        rules.into_iter().flat_map(|rule| (rule.judge)(self)).collect()
+    }
+
+    /// Everything that all rules find.
+    pub fn all(&self) -> Vec<Finding> {
+        self.findings(rules::ALL.iter().copied())
+    }
+
+    /// When an object that names this container is known to have existed already, with who said so: by the lease's and the
+    /// cache entry's times, or by its place in a chain that is only appended to, before a rule of a sandbox of known start
+    /// (law 6).
+    pub fn born(&self, id: &ContainerId, place: Option<(&XtChain, usize)>) -> Option<(Timestamp, Evidence)> {
+        let leases = self
+            .state
+            .ipam
+            .value
+            .leases
+            .iter()
+            .filter(|l| l.container.same_or_prefix(id));
+        let leased = leases.filter_map(|l| Some((l.modified_at?, &l.path)));
+        let cached = self
+            .state
+            .cni_cache
+            .value
+            .iter()
+            .filter(|e| e.container.same_or_prefix(id));
+        let cached = cached.filter_map(|e| Some((e.modified_at?, &e.path)));
+        let by_file = leased.chain(cached).min().map(|(at, path)| {
+            (
+                at,
+                Evidence::new(path, format!("{} existed at {at:.0}", id.short())),
+            )
+        });
+        let by_order = place.and_then(|(chain, index)| {
+            chain.rules.iter().skip(index + 1).find_map(|later| {
+                let mark = later.spec.comment.as_deref().and_then(marks::cni_comment)?;
+                let sandboxes = &self.state.runtime.value.sandboxes;
+                let sandbox = sandboxes.iter().find(|s| s.id.same_or_prefix(&mark.container))?;
+                let at = sandbox.created_at?;
+                let text = format!(
+                    "it stands before the rule of sandbox {}, made at {at:.0}",
+                    sandbox.id.short()
+                );
+                Some((at, Evidence::new(chain.name.clone(), text)))
+            })
+        });
+        by_file.into_iter().chain(by_order).min_by_key(|(at, _)| *at)
+    }
+
+    /// The place of a table.
+    pub fn place(table: &XtTable) -> XtPlace {
+        XtPlace {
+            variant: table.variant,
+            family: table.family,
+            table: table.name.clone(),
+        }
+    }
+
+    /// The iptables tables of this name.
+    pub fn tables(&self, name: &str) -> impl Iterator<Item = &'a XtTable> {
+        let name = name.to_owned();
+        self.state.xtables.value.iter().filter(move |t| t.name == name)
+    }
+}
+
+/// Addresses whose connections got replies between two readings, by the counters of the reply direction.
+fn answered_between(before: &NodeState, after: &NodeState) -> HashSet<IpAddr> {
+    let counted: HashMap<(Proto, u16, CtTuple), u64> = before
+        .conntrack
+        .value
+        .entries
+        .iter()
+        .filter_map(|e| Some(((e.proto, e.zone, e.original), e.reply_count?.packets)))
+        .collect();
+    after
+        .conntrack
+        .value
+        .entries
+        .iter()
+        .filter(|e| {
+            let then = counted.get(&(e.proto, e.zone, e.original));
+            then.zip(e.reply_count)
+                .is_some_and(|(then, now)| now.packets > *then)
+        })
+        .map(|e| e.reply.src)
+        .collect()
+}
+
+/// How many objects of each kind a reading holds. The kernel's own tools count the same.
+pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    let mut put = |kind, number: usize| {
+        if number > 0 {
+            counts.insert(kind, number as u64);
+        }
+    };
+    let tables = &state.xtables.value;
+    put("xt-rule", tables.iter().flat_map(XtTable::rules).count());
+    put(
+        "xt-unit",
+        tables
+            .iter()
+            .flat_map(XtTable::rules)
+            .filter(|(_, r)| marks::is_hostport_jump(r))
+            .count(),
+    );
+    put("nft-rule", state.nft.value.rules.len());
+    put(
+        "nft-element",
+        state.nft.value.sets.iter().map(|s| s.elements.len()).sum(),
+    );
+    put(
+        "lease",
+        state.ipam.value.leases.len() + state.ipam.value.corrupt.len(),
+    );
+    put("cni-cache-entry", state.cni_cache.value.len());
+    put("sandbox", state.runtime.value.sandboxes.len());
+    put("container", state.runtime.value.containers.len());
+    put("pod", state.local_pods().count());
+    put("service", state.services.value.len());
+    put("endpoint-slice", state.endpoint_slices.value.len());
+    put("link", state.links.value.len());
+    put("address", state.addresses.value.len());
+    put("route", state.routes.value.len());
+    put("neighbour", state.neighbours.value.len());
+    put("namespace", state.namespaces.value.len());
+    let mappings = state.local_pods().map(|p| match &p.npl {
+        NplAnnotation::Entries(entries) => entries.len(),
+        _ => 0,
+    });
+    put("npl-mapping", mappings.sum());
+    put(
+        "conntrack",
+        usize::try_from(state.conntrack.value.seen).unwrap_or(usize::MAX),
+    );
+    counts
+}
+
+/// The addresses of the node: by the kernel, and by the Node object.
+pub fn node_addresses(state: &NodeState, family: Family) -> impl Iterator<Item = IpAddr> + '_ {
+    let kernel = state.addresses.value.iter().map(|a| a.ip);
+    let api = state
+        .kube_node()
+        .into_iter()
+        .flat_map(|n| n.addresses.iter().copied());
+    api.chain(kernel)
+        .filter(move |ip| Family::of(*ip) == family && !ip.is_loopback())
+}

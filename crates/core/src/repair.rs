@@ -1,0 +1,639 @@
+//! One round of repair: read twice, plan, and for every step judge again, apply, look again.
+//!
+//! The round has no memory other than the node itself. Its journal is for people and for `undo`: a round that is killed
+//! between any two steps is finished by the next one, since every act is atomic and every round starts by looking.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    finding::{Action, Finding, Verdict},
+    judge::Judge,
+    model::{NodeState, Timestamp, XtRule},
+    node::{Applied, Node, Probed},
+    plan::{self, Act, Choice, Plan, Step},
+    roster::Standing,
+    rules,
+    settings::Settings,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Pauses before each look after the last step (law 13).
+const LOOKS: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+/// What became of a step or of one finding of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "why", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Done, and seen to be done.
+    Done,
+    /// There was nothing left to do.
+    AlreadyGone,
+    /// The object is no longer the one that was planned for: refused.
+    Changed(String),
+    /// The verdict is another one now: refused.
+    JudgedDifferently(String),
+    /// It failed.
+    Failed(String),
+    /// Done, and made again by a writer: no fight was begun.
+    CameBack(String),
+    /// Done, and traffic does not arrive.
+    NotProved(String),
+}
+
+impl Outcome {
+    /// True if nothing is left to do or to say.
+    pub const fn is_good(&self) -> bool {
+        matches!(self, Self::Done | Self::AlreadyGone)
+    }
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub enum Record {
+    /// A round begins.
+    Begin {
+        /// The plan.
+        plan: Box<Plan>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A step is about to be applied.
+    Intent {
+        /// Its number in the plan.
+        step: u32,
+        /// The act as it is applied: the part of the step that is still right.
+        act: Box<Act>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A step was applied, or not.
+    Result {
+        /// Its number in the plan.
+        step: u32,
+        /// What became of it.
+        outcome: Outcome,
+        /// When.
+        at: Timestamp,
+    },
+    /// The round is over.
+    End {
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// Why a record could not be kept. No step is applied whose intent is not on disk.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal could not be written: {0}")]
+pub struct JournalError(pub String);
+
+/// Where records go. `append` returns only when the record is on disk.
+pub trait Journal {
+    /// Keeps one record.
+    fn append(&mut self, record: &Record) -> Result<(), JournalError>;
+}
+
+/// What became of one finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repaired {
+    /// The finding.
+    pub finding: Finding,
+    /// The step that was for it.
+    pub step: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What a probe showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// The probe.
+    pub probe: plan::Probe,
+    /// What it saw.
+    pub seen: Probed,
+}
+
+/// What a round did.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// The plan that was carried out.
+    pub plan: Plan,
+    /// Every finding that was to be repaired, with its outcome.
+    pub repaired: Vec<Repaired>,
+    /// What traffic showed.
+    pub proofs: Vec<Proof>,
+    /// The last reading.
+    pub state: NodeState,
+    /// What is left after it.
+    pub remaining: Vec<Finding>,
+}
+
+impl Round {
+    /// True if everything that was to be done is done and verified.
+    pub fn is_good(&self) -> bool {
+        self.repaired.iter().all(|r| r.outcome.is_good())
+            && self.plan.left_out.is_empty()
+            && !self.proofs.iter().any(|p| matches!(p.seen, Probed::Lost(_)))
+    }
+}
+
+/// Why a round did not begin, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// The plan is refused.
+    #[error("the plan is refused")]
+    Plan(#[from] plan::PlanRefused),
+    /// The journal cannot be kept. Steps before are done and in it; the next round goes on.
+    #[error("the repair stopped before step {step}: its record could not be kept")]
+    Journal {
+        /// The step that was not begun.
+        step: u32,
+        /// Why.
+        source: JournalError,
+    },
+}
+
+/// What to repair, and how.
+pub struct Order<'a> {
+    /// The numbers.
+    pub settings: &'a Settings,
+    /// What of the findings.
+    pub choice: &'a Choice,
+    /// A reviewed plan: only what it holds is done.
+    pub plan: Option<Plan>,
+    /// Prove by traffic; else by reading back only.
+    pub probe: bool,
+}
+
+/// Carries one round out.
+///
+/// # Errors
+///
+/// A refused plan, before anything was changed; a journal that cannot be written, with the steps before it done.
+pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -> Result<Round, RepairError> {
+    let Order {
+        settings,
+        choice,
+        plan,
+        probe,
+    } = order;
+    let first = node.observe();
+    let first_ids = ids(&judge(&first, None, settings, node.now()), &first);
+    node.sleep(settings.second_reading);
+    let second = node.observe();
+    let now = node.now();
+    let findings = judge(&second, Some(&first), settings, now);
+    let plan = match plan {
+        Some(plan) => {
+            plan.check(&second, now)?;
+            plan
+        }
+        None => {
+            // What only one of two readings shows is in motion.
+            let twice: Vec<Finding> = findings
+                .into_iter()
+                .filter(|f| first_ids.contains_key(&f.id(&second.identity.name)))
+                .collect();
+            plan::make(&second, &twice, choice, settings, now)
+        }
+    };
+    let stop = |step, source| RepairError::Journal { step, source };
+    journal
+        .append(&Record::Begin {
+            plan: Box::new(plan.clone()),
+            at: node.now(),
+        })
+        .map_err(|e| stop(0, e))?;
+    let mut repaired = Vec::new();
+    let mut failed_steps = Vec::new();
+    let mut done_acts = Vec::new();
+    for step in &plan.steps {
+        if let Some(before) = step.depends_on.iter().find(|n| failed_steps.contains(*n)) {
+            // The entry would be made again by the rule that is still there.
+            let why = format!("step {before}, which must come first, was not done");
+            repaired.extend(lost(step, &second, &Outcome::Failed(why)));
+            failed_steps.push(step.number);
+            continue;
+        }
+        let state = node.observe();
+        let fresh = judge(&state, Some(&second), settings, node.now());
+        let (act, outcomes) = still_right(step, &fresh, &state);
+        repaired.extend(outcomes);
+        let Some((act, kept)) = act else { continue };
+        journal
+            .append(&Record::Intent {
+                step: step.number,
+                act: Box::new(act.clone()),
+                at: node.now(),
+            })
+            .map_err(|e| stop(step.number, e))?;
+        let outcome = match node.apply(&act) {
+            Applied::Done { .. } => Outcome::Done,
+            Applied::AlreadyGone => Outcome::AlreadyGone,
+            Applied::Changed(why) => Outcome::Changed(why),
+            Applied::Failed(why) => Outcome::Failed(why),
+        };
+        journal
+            .append(&Record::Result {
+                step: step.number,
+                outcome: outcome.clone(),
+                at: node.now(),
+            })
+            .map_err(|e| stop(step.number, e))?;
+        if outcome.is_good() {
+            done_acts.push(act);
+        } else {
+            failed_steps.push(step.number);
+        }
+        repaired.extend(kept.into_iter().map(|finding| Repaired {
+            finding,
+            step: step.number,
+            outcome: outcome.clone(),
+        }));
+    }
+    let proofs = if probe {
+        prove(node, &done_acts)
+    } else {
+        Vec::new()
+    };
+    let (state, remaining) = look_again(node, &plan, &mut repaired, &done_acts, settings);
+    for proof in &proofs {
+        if let Probed::Lost(why) = &proof.seen {
+            mark_unproved(&mut repaired, &proof.probe, why);
+        }
+    }
+    journal
+        .append(&Record::End { at: node.now() })
+        .map_err(|e| stop(0, e))?;
+    Ok(Round {
+        plan,
+        repaired,
+        proofs,
+        state,
+        remaining,
+    })
+}
+
+fn judge(state: &NodeState, before: Option<&NodeState>, settings: &Settings, now: Timestamp) -> Vec<Finding> {
+    Judge::new(state, before, settings, now).all()
+}
+
+fn ids(findings: &[Finding], state: &NodeState) -> BTreeMap<String, Action> {
+    findings
+        .iter()
+        .map(|f| (f.id(&state.identity.name), f.action()))
+        .collect()
+}
+
+/// The part of a step that a fresh judgement still asks for, and the outcomes of the rest.
+#[allow(clippy::type_complexity)]
+fn still_right(
+    step: &Step,
+    fresh: &[Finding],
+    state: &NodeState,
+) -> (Option<(Act, Vec<Finding>)>, Vec<Repaired>) {
+    let node = &state.identity.name;
+    let mut right = Vec::new();
+    let mut outcomes = Vec::new();
+    for id in &step.findings {
+        match fresh.iter().find(|f| f.id(node) == *id) {
+            Some(finding) if finding.action() == Action::Repair => right.push(finding),
+            Some(finding) => {
+                let why = finding
+                    .why_not_repair
+                    .clone()
+                    .unwrap_or_else(|| format!("now {}", finding.verdict));
+                outcomes.push(Repaired {
+                    finding: finding.clone(),
+                    step: step.number,
+                    outcome: Outcome::JudgedDifferently(why),
+                });
+            }
+            None => outcomes.extend(gone(step, id, state)),
+        }
+    }
+    let (act, kept) = plan::narrow(&step.act, &right);
+    for (index, finding) in right.iter().enumerate() {
+        if !kept.contains(&index) {
+            let why = "what would mend it now is not what was planned".to_owned();
+            outcomes.push(Repaired {
+                finding: (*finding).clone(),
+                step: step.number,
+                outcome: Outcome::JudgedDifferently(why),
+            });
+        }
+    }
+    let kept = kept
+        .into_iter()
+        .filter_map(|index| right.get(index).map(|f| (*f).clone()))
+        .collect();
+    (act.map(|act| (act, kept)), outcomes)
+}
+
+/// A finding that a fresh judgement does not have: its object went, or is right by now.
+fn gone(step: &Step, id: &str, state: &NodeState) -> Option<Repaired> {
+    let finding = placeholder(step, id)?;
+    let still_there = match &step.act {
+        Act::XtRestore { edit } => edit.delete.iter().any(|line| {
+            state
+                .xtables
+                .value
+                .iter()
+                .any(|t| t.rules().any(|(_, r)| r.line == *line))
+        }),
+        _ => false,
+    };
+    let outcome = if still_there {
+        Outcome::JudgedDifferently("it is no longer found to be wrong".to_owned())
+    } else {
+        Outcome::AlreadyGone
+    };
+    Some(Repaired {
+        finding,
+        step: step.number,
+        outcome,
+    })
+}
+
+/// A finding rebuilt from a step, for a report on what is no longer there.
+fn placeholder(step: &Step, id: &str) -> Option<Finding> {
+    let index = step.findings.iter().position(|f| f == id)?;
+    let rule = step.rules.get(index).or(step.rules.first())?;
+    let object = match &step.act {
+        Act::ConntrackDelete { entries } => crate::finding::Object::Conntrack {
+            entry: entries.get(index).or(entries.first())?.clone(),
+        },
+        Act::LeaseQuarantine { lease } | Act::LeaseRestore { lease } => {
+            crate::finding::Object::Lease { lease: lease.clone() }
+        }
+        Act::NftDeleteElement {
+            family,
+            table,
+            set,
+            element,
+        }
+        | Act::NftAddElement {
+            family,
+            table,
+            set,
+            element,
+        } => crate::finding::Object::NftElement {
+            family: *family,
+            table: table.clone(),
+            set: set.clone(),
+            element: element.clone(),
+        },
+        Act::XtRestore { edit } => {
+            let line = edit
+                .delete
+                .get(index)
+                .or(edit.delete.first())
+                .or(edit.add.first())?
+                .clone();
+            crate::finding::Object::XtRule {
+                place: edit.place.clone(),
+                chain: line.split(' ').nth(1).unwrap_or_default().to_owned(),
+                rule: XtRule {
+                    line,
+                    counters: None,
+                    spec: crate::model::XtMatch::default(),
+                },
+            }
+        }
+    };
+    Some(Finding {
+        rule: rules::find(rule).map_or("unknown", |r| r.id),
+        verdict: Verdict::Stale,
+        why_not_repair: None,
+        object,
+        owner: None,
+        consequence: step.reason.clone(),
+        evidence: Vec::new(),
+        witnesses: Vec::new(),
+        remedy: None,
+    })
+}
+
+fn lost(step: &Step, _state: &NodeState, outcome: &Outcome) -> Vec<Repaired> {
+    step.findings
+        .iter()
+        .filter_map(|id| {
+            Some(Repaired {
+                finding: placeholder(step, id)?,
+                step: step.number,
+                outcome: outcome.clone(),
+            })
+        })
+        .collect()
+}
+
+fn prove(node: &mut dyn Node, acts: &[Act]) -> Vec<Proof> {
+    let mut proofs = Vec::new();
+    for act in acts {
+        let Act::XtRestore { edit } = act else { continue };
+        for probe in &edit.probes {
+            let seen = node.probe(probe);
+            proofs.push(Proof {
+                probe: probe.clone(),
+                seen,
+            });
+        }
+    }
+    proofs
+}
+
+fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
+    let line_has = |finding: &Finding| match &finding.remedy {
+        Some(plan::Remedy::Xt(edit)) => edit.probes.contains(probe),
+        _ => false,
+    };
+    for item in repaired
+        .iter_mut()
+        .filter(|r| r.outcome == Outcome::Done && line_has(&r.finding))
+    {
+        item.outcome = Outcome::NotProved(format!("{probe}: {why}"));
+    }
+}
+
+/// Law 13: looks at growing intervals whether what was done stays done.
+fn look_again(
+    node: &mut dyn Node,
+    plan: &Plan,
+    repaired: &mut [Repaired],
+    acts: &[Act],
+    settings: &Settings,
+) -> (NodeState, Vec<Finding>) {
+    let mut before: Option<NodeState> = None;
+    for pause in if acts.is_empty() { &LOOKS[..0] } else { &LOOKS[..] } {
+        node.sleep(*pause);
+        let state = node.observe();
+        let findings = judge(&state, before.as_ref(), settings, node.now());
+        let name = &state.identity.name;
+        let there: BTreeMap<String, &Finding> = findings.iter().map(|f| (f.id(name), f)).collect();
+        for item in repaired.iter_mut().filter(|r| r.outcome == Outcome::Done) {
+            if there.contains_key(&item.finding.id(&plan.node)) {
+                let act = acts
+                    .iter()
+                    .find(|a| item.finding.remedy.as_ref().is_some_and(|r| touches(a, r)));
+                let writer = act
+                    .and_then(|a| node.writer(a))
+                    .unwrap_or_else(|| "a writer that left no name".to_owned());
+                // A tracked connection that another packet in flight made again is taken away once more.
+                item.outcome = Outcome::CameBack(format!("made again by {writer}"));
+            }
+        }
+        before = Some(state);
+    }
+    let state = before.unwrap_or_else(|| node.observe());
+    let remaining = judge(&state, None, settings, node.now());
+    (state, remaining)
+}
+
+fn touches(act: &Act, remedy: &plan::Remedy) -> bool {
+    matches!(
+        (act, remedy),
+        (Act::XtRestore { .. }, plan::Remedy::Xt(_))
+            | (Act::ConntrackDelete { .. }, plan::Remedy::Conntrack(_))
+            | (Act::LeaseQuarantine { .. }, plan::Remedy::Lease(_))
+            | (Act::NftDeleteElement { .. }, plan::Remedy::NftElement { .. })
+    )
+}
+
+/// One act that a journal did, as an undo sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undone {
+    /// The act that takes it back.
+    pub act: Act,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Takes back what a journal's round did, last first, where nobody needs the place now (law 9).
+///
+/// `parse` reads one rule as iptables-save prints it, so that a deleted DNAT is only put back for a port that no living Pod
+/// has.
+///
+/// # Errors
+///
+/// The journal of the undo itself cannot be written.
+pub fn undo(
+    node: &mut dyn Node,
+    journal: &mut dyn Journal,
+    records: &[Record],
+    settings: &Settings,
+    parse: &dyn Fn(&str) -> Option<XtRule>,
+) -> Result<Vec<Undone>, RepairError> {
+    let mut done: Vec<(u32, &Act)> = Vec::new();
+    for record in records {
+        match record {
+            Record::Intent { step, act, .. } => done.push((*step, act)),
+            Record::Result { step, outcome, .. } if *outcome != Outcome::Done => {
+                done.retain(|(number, _)| number != step);
+            }
+            _ => {}
+        }
+    }
+    let mut out = Vec::new();
+    for (step, act) in done.into_iter().rev() {
+        let Some(back) = act.undo() else { continue };
+        let state = node.observe();
+        let now = node.now();
+        let outcome = match needed_by(&Judge::new(&state, None, settings, now), &back, parse) {
+            Some(who) => Outcome::JudgedDifferently(who),
+            None => {
+                let stop = |source| RepairError::Journal { step, source };
+                let intent = Record::Intent {
+                    step,
+                    act: Box::new(back.clone()),
+                    at: now,
+                };
+                journal.append(&intent).map_err(stop)?;
+                let outcome = match node.apply(&back) {
+                    Applied::Done { .. } => Outcome::Done,
+                    Applied::AlreadyGone => Outcome::AlreadyGone,
+                    Applied::Changed(why) => Outcome::Changed(why),
+                    Applied::Failed(why) => Outcome::Failed(why),
+                };
+                let result = Record::Result {
+                    step,
+                    outcome: outcome.clone(),
+                    at: node.now(),
+                };
+                journal.append(&result).map_err(stop)?;
+                outcome
+            }
+        };
+        out.push(Undone { act: back, outcome });
+    }
+    Ok(out)
+}
+
+/// Who needs the place that an undo would fill.
+fn needed_by(judge: &Judge<'_>, back: &Act, parse: &dyn Fn(&str) -> Option<XtRule>) -> Option<String> {
+    if let Some(why) = judge.roster.repair_blockers().first() {
+        return Some(format!("it needs {why}"));
+    }
+    match back {
+        Act::LeaseRestore { lease } => {
+            let at = judge.roster.address(lease.ip);
+            (at.standing == Standing::Live).then(|| format!("somebody alive has {}", lease.ip))
+        }
+        Act::NftAddElement { element, .. } => element.key.iter().find_map(|value| match value {
+            crate::model::NftValue::Addr(ip) if judge.roster.has_live_owner(*ip) => {
+                Some(format!("somebody alive has {ip}"))
+            }
+            _ => None,
+        }),
+        Act::XtRestore { edit } => {
+            // Rules that the repair put there serve a living Pod: taking them away needs that nobody announces them.
+            let serving = edit
+                .delete
+                .iter()
+                .filter_map(|line| parse(line))
+                .find_map(|rule| {
+                    let dnat = rule.spec.dnat?;
+                    judge
+                        .roster
+                        .has_live_owner(dnat.ip)
+                        .then(|| format!("{} serves {}", rule.line, dnat.ip))
+                });
+            serving.or_else(|| {
+                edit.add
+                    .iter()
+                    .filter_map(|line| parse(line))
+                    .find_map(|rule| taken_port(judge, &rule))
+            })
+        }
+        Act::ConntrackDelete { .. } | Act::LeaseQuarantine { .. } | Act::NftDeleteElement { .. } => None,
+    }
+}
+
+/// A living Pod that has the port of a DNAT rule today.
+fn taken_port(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
+    let proto = rule.spec.proto?;
+    let port = rule.spec.dports.first()?.first;
+    judge
+        .state
+        .local_pods()
+        .filter(|p| !p.phase.is_terminal())
+        .find_map(|pod| {
+            let by_host_port = pod
+                .ports
+                .iter()
+                .any(|p| p.host_port == Some(port) && p.proto == proto);
+            let by_npl = matches!(&pod.npl, crate::model::NplAnnotation::Entries(entries)
+            if entries.iter().any(|e| e.node_port == port && e.proto == proto));
+            (by_host_port || by_npl)
+                .then(|| format!("Pod {} has {proto} port {port} of this node now", pod.pod_name()))
+        })
+}

@@ -1,0 +1,767 @@
+//! The roster: who lives here.
+//!
+//! It joins what the API server, the runtime, the kernel and CNI's files say, and answers for an address, a container
+//! ID or a UID: [`Standing::Live`], [`Standing::Ended`], [`Standing::Nobody`] or [`Standing::Unknown`]. The rules of the join
+//! are laws 1 to 7 of the design: a missing source is never an empty one, the living come first, and every answer
+//! says who gave it and what a repair would still need.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
+
+use crate::{
+    finding::{Evidence, Owner, Witness},
+    model::{CacheEntry, ContainerId, NodeState, Pod, PodUid, Sandbox, SandboxState, Timestamp},
+    settings::Settings,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The answer to "who lives here?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Somebody alive.
+    Live,
+    /// Somebody who ended, and whom we know.
+    Ended,
+    /// Nobody that any source knows.
+    Nobody,
+    /// It cannot be told; the residence says why.
+    Unknown,
+}
+
+/// The answer with its reasons.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Residence {
+    /// The answer.
+    pub standing: Standing,
+    /// Who lives here, or lived here last.
+    pub owner: Option<Owner>,
+    /// Kinds of source that said so, each on its own.
+    pub witnesses: Vec<Witness>,
+    /// What they said.
+    pub evidence: Vec<Evidence>,
+    /// Why it is unknown, or what a repair would still need.
+    pub lacking: Vec<String>,
+}
+
+impl Residence {
+    fn live(owner: Option<Owner>, witness: Witness, source: &str, text: String) -> Self {
+        Self {
+            standing: Standing::Live,
+            owner,
+            witnesses: vec![witness],
+            evidence: vec![Evidence::new(source, text)],
+            lacking: Vec::new(),
+        }
+    }
+
+    fn unknown(owner: Option<Owner>, evidence: Vec<Evidence>, why: Vec<String>) -> Self {
+        Self {
+            standing: Standing::Unknown,
+            owner,
+            witnesses: Vec::new(),
+            evidence,
+            lacking: why,
+        }
+    }
+
+    /// True if nobody alive is here, as far as judging goes.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.standing, Standing::Ended | Standing::Nobody)
+    }
+
+    /// Why it is unknown, or what a repair still needs, as one text; `None` if nothing.
+    pub fn lacks(&self) -> Option<String> {
+        (!self.lacking.is_empty()).then(|| self.lacking.join("; "))
+    }
+}
+
+/// Who lives on the node of one reading.
+pub struct Roster<'a> {
+    state: &'a NodeState,
+    settings: &'a Settings,
+    now: Timestamp,
+    pods_by_ip: HashMap<IpAddr, Vec<&'a Pod>>,
+    sandboxes_by_ip: HashMap<IpAddr, Vec<&'a Sandbox>>,
+    cache_by_ip: HashMap<IpAddr, Vec<&'a CacheEntry>>,
+    holders: HashMap<IpAddr, usize>,
+    node_ips: HashSet<IpAddr>,
+    uids: HashMap<&'a PodUid, &'a Pod>,
+    ready_uids: HashSet<&'a PodUid>,
+    replied: HashSet<IpAddr>,
+    cri_doubt: Option<String>,
+    addresses_untold: Vec<&'a Sandbox>,
+}
+
+impl<'a> Roster<'a> {
+    /// Joins the sources of one reading. `replied` holds addresses whose tracked connections were seen answering
+    /// between two readings (law 7).
+    pub fn new(
+        state: &'a NodeState,
+        settings: &'a Settings,
+        now: Timestamp,
+        replied: HashSet<IpAddr>,
+    ) -> Self {
+        let mut pods_by_ip: HashMap<IpAddr, Vec<&Pod>> = HashMap::new();
+        let mut uids = HashMap::new();
+        for pod in &state.pods.value {
+            for ip in pod.own_ips() {
+                pods_by_ip.entry(ip).or_default().push(pod);
+            }
+            uids.extend(pod.uid.iter().chain(&pod.static_uid).map(|uid| (uid, pod)));
+        }
+        let mut cache_by_ip: HashMap<IpAddr, Vec<&CacheEntry>> = HashMap::new();
+        let mut cached_ips: HashMap<&ContainerId, Vec<IpAddr>> = HashMap::new();
+        for entry in &state.cni_cache.value {
+            for ip in &entry.ips {
+                cache_by_ip.entry(*ip).or_default().push(entry);
+                cached_ips.entry(&entry.container).or_default().push(*ip);
+            }
+        }
+        for lease in &state.ipam.value.leases {
+            cached_ips.entry(&lease.container).or_default().push(lease.ip);
+        }
+        let mut sandboxes_by_ip: HashMap<IpAddr, Vec<&Sandbox>> = HashMap::new();
+        let mut ready_uids = HashSet::new();
+        let mut addresses_untold = Vec::new();
+        for sandbox in &state.runtime.value.sandboxes {
+            let told = sandbox.ips.as_ref().or_else(|| cached_ips.get(&sandbox.id));
+            for ip in told.into_iter().flatten() {
+                sandboxes_by_ip.entry(*ip).or_default().push(sandbox);
+            }
+            if sandbox.state == SandboxState::Ready {
+                ready_uids.insert(&sandbox.uid);
+                let by_api = uids
+                    .get(&sandbox.uid)
+                    .is_some_and(|pod| pod.host_network || !pod.ips.is_empty());
+                if told.is_none() && !by_api && !sandbox.host_network {
+                    addresses_untold.push(sandbox);
+                }
+            }
+        }
+        let mut holders = HashMap::new();
+        for (index, namespace) in state.namespaces.value.iter().enumerate() {
+            if namespace.has_process() {
+                holders.extend(namespace.ips.iter().flatten().map(|ip| (*ip, index)));
+            }
+        }
+        let mut node_ips: HashSet<IpAddr> = state.addresses.value.iter().map(|a| a.ip).collect();
+        node_ips.extend(
+            state
+                .kube_node()
+                .into_iter()
+                .flat_map(|n| n.addresses.iter().copied()),
+        );
+        let mut roster = Self {
+            state,
+            settings,
+            now,
+            pods_by_ip,
+            sandboxes_by_ip,
+            cache_by_ip,
+            holders,
+            node_ips,
+            uids,
+            ready_uids,
+            replied,
+            cri_doubt: None,
+            addresses_untold,
+        };
+        roster.cri_doubt = roster.doubt_cri();
+        roster
+    }
+
+    /// Law 4: a CRI counts only if one of its sandboxes is a Pod of this node in the API, or the node has none.
+    fn doubt_cri(&self) -> Option<String> {
+        if !self.state.pods.is_complete() || !self.cri_complete() {
+            return None;
+        }
+        let mut own = self
+            .state
+            .local_pods()
+            .filter(|p| !p.phase.is_terminal())
+            .peekable();
+        own.peek()?;
+        let known = self
+            .state
+            .runtime
+            .value
+            .sandboxes
+            .iter()
+            .any(|s| self.uids.contains_key(&s.uid));
+        (!known).then(|| {
+            let count = self.state.runtime.value.sandboxes.len();
+            format!("the runtime that was read has {count} sandboxes and none of them is a Pod of this node: it is another one")
+        })
+    }
+
+    fn cri_complete(&self) -> bool {
+        self.state.runtime.is_complete()
+    }
+
+    fn cri_usable(&self) -> bool {
+        self.cri_complete() && self.cri_doubt.is_none()
+    }
+
+    /// Whether the runtime told the address of every ready sandbox, so that it can witness for addresses.
+    fn cri_tells_addresses(&self) -> bool {
+        self.cri_usable()
+            && self
+                .state
+                .runtime
+                .value
+                .sandboxes
+                .iter()
+                .all(|s| s.ips.is_some() || s.host_network)
+    }
+
+    /// The moment of judging.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// True if the address is the node's own.
+    pub fn is_node_ip(&self, ip: IpAddr) -> bool {
+        self.node_ips.contains(&ip)
+    }
+
+    /// True if the address is inside this node's Pod ranges: `podCIDRs`, host-local's subnets.
+    pub fn in_pod_range(&self, ip: IpAddr) -> bool {
+        let node = self
+            .state
+            .kube_node()
+            .into_iter()
+            .flat_map(|n| n.pod_cidrs.iter());
+        let cni = self
+            .state
+            .cni_config
+            .value
+            .iter()
+            .flat_map(|c| c.plugins.iter())
+            .flat_map(|p| p.subnets.iter());
+        node.chain(cni).any(|net| net.contains(&ip))
+    }
+
+    /// True if the address is of a Pod of this node: in its range, or one that a Pod of this node has or had.
+    pub fn is_local_pod_address(&self, ip: IpAddr) -> bool {
+        self.in_pod_range(ip)
+            || self.sandboxes_by_ip.contains_key(&ip)
+            || self.cache_by_ip.contains_key(&ip)
+            || self.state.ipam.value.leases.iter().any(|l| l.ip == ip)
+            || self.pods_by_ip.get(&ip).is_some_and(|pods| {
+                pods.iter()
+                    .any(|p| p.node.as_deref() == Some(&self.state.identity.name))
+            })
+    }
+
+    /// The Pod of this UID, a static Pod also by the UID that the runtime knows.
+    pub fn pod(&self, uid: &PodUid) -> Option<&'a Pod> {
+        self.uids.get(uid).copied()
+    }
+
+    /// Whether the Pod owns its network still: always while its phase is not terminal; afterwards as long as its sandbox
+    /// is ready. `None` without a runtime source to tell (law 7).
+    pub fn owns_network(&self, pod: &Pod) -> Option<bool> {
+        if !pod.phase.is_terminal() {
+            return Some(true);
+        }
+        let ready = pod
+            .uid
+            .iter()
+            .chain(&pod.static_uid)
+            .any(|uid| self.ready_uids.contains(uid));
+        if ready {
+            Some(true)
+        } else if self.cri_usable() {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// Who lives at an address.
+    pub fn address(&self, ip: IpAddr) -> Residence {
+        if self.is_node_ip(ip) {
+            let text = format!("{ip} is an address of the node itself");
+            return Residence::live(None, Witness::Kernel, "node addresses", text);
+        }
+        let api = self.state.pods.source_names();
+        let mut finished = Vec::new();
+        for pod in self.pods_by_ip.get(&ip).into_iter().flatten() {
+            match self.owns_network(pod) {
+                Some(true) => {
+                    let text = format!("{ip} is Pod {} ({})", pod.pod_name(), describe(pod));
+                    return Residence::live(Some(owner_of(pod, None)), Witness::Api, &api, text);
+                }
+                Some(false) => finished.push(Evidence::new(
+                    &api,
+                    format!(
+                        "Pod {} had {ip}; its phase is {:?} and its sandbox is not ready",
+                        pod.pod_name(),
+                        pod.phase
+                    ),
+                )),
+                None => {
+                    let text = format!("Pod {} has {ip}; its phase is {:?}", pod.pod_name(), pod.phase);
+                    return Residence::unknown(
+                        Some(owner_of(pod, None)),
+                        vec![Evidence::new(&api, text)],
+                        vec![
+                            "a runtime source, to tell whether the finished Pod's sandbox is gone".to_owned(),
+                        ],
+                    );
+                }
+            }
+        }
+        if let Some(alive) = self.held_beyond_the_api(ip) {
+            return alive;
+        }
+        if let Some(sandbox) = self.addresses_untold.first() {
+            let text = format!(
+                "sandbox {} of Pod {} is ready, no Pod of the API tells its address, and the runtime did not",
+                sandbox.id.short(),
+                sandbox.pod
+            );
+            let why =
+                vec!["the address of every ready sandbox (crictl inspectp, or the CNI cache)".to_owned()];
+            return Residence::unknown(
+                None,
+                vec![Evidence::new(self.state.runtime.source_names(), text)],
+                why,
+            );
+        }
+        self.dead_address(ip, finished)
+    }
+
+    /// Law 7: what the runtime and the kernel say beyond the API.
+    fn held_beyond_the_api(&self, ip: IpAddr) -> Option<Residence> {
+        let runtime = self.state.runtime.source_names();
+        for sandbox in self.sandboxes_by_ip.get(&ip).into_iter().flatten() {
+            if sandbox.state == SandboxState::Ready && self.cri_doubt.is_none() {
+                let owner = owner_of_sandbox(sandbox, None);
+                let text = format!(
+                    "sandbox {} of Pod {} is ready and has {ip}",
+                    sandbox.id.short(),
+                    sandbox.pod
+                );
+                return Some(Residence::live(Some(owner), Witness::Cri, &runtime, text));
+            }
+        }
+        if let Some(namespace) = self
+            .holders
+            .get(&ip)
+            .and_then(|index| self.state.namespaces.value.get(*index))
+        {
+            let process = namespace.pids.first().copied().unwrap_or_default();
+            let command = namespace.commands.first().map_or("?", String::as_str);
+            let text = format!(
+                "namespace net:[{}] holds {ip} and process {process} ({command}) lives in it",
+                namespace.inode
+            );
+            let owner = self.last_owner(ip);
+            return Some(Residence::live(
+                owner,
+                Witness::Kernel,
+                &self.state.namespaces.source_names(),
+                text,
+            ));
+        }
+        if self.replied.contains(&ip) {
+            let text = format!("{ip} answered between two readings (a reply counter grew)");
+            let owner = self.last_owner(ip);
+            return Some(Residence::live(
+                owner,
+                Witness::Kernel,
+                &self.state.conntrack.source_names(),
+                text,
+            ));
+        }
+        None
+    }
+
+    fn dead_address(&self, ip: IpAddr, mut evidence: Vec<Evidence>) -> Residence {
+        let owner = self.last_owner(ip);
+        let mut witnesses = Vec::new();
+        let mut lacking = Vec::new();
+        let api = &self.state.pods;
+        if api.is_complete() {
+            witnesses.push(Witness::Api);
+            let count = api.value.len();
+            evidence.push(Evidence::new(
+                api.source_names(),
+                format!("none of {count} Pods has {ip}"),
+            ));
+        } else {
+            let why = api.completeness.why().unwrap_or("unknown");
+            lacking.push(format!("a complete Pod list from the API server ({why})"));
+        }
+        let runtime = &self.state.runtime;
+        if self.cri_tells_addresses() {
+            witnesses.push(Witness::Cri);
+            let count = runtime.value.sandboxes.len();
+            let text = format!("none of {count} sandboxes is ready and has {ip}");
+            evidence.push(Evidence::new(runtime.source_names(), text));
+        } else if let Some(doubt) = &self.cri_doubt {
+            lacking.push(format!("the node's own runtime ({doubt})"));
+        } else if self.cri_complete() {
+            lacking.push("PodSandboxStatus of every sandbox from the runtime".to_owned());
+        } else {
+            let why = runtime.completeness.why().unwrap_or("unknown");
+            lacking.push(format!(
+                "PodSandboxStatus of every sandbox from the runtime ({why})"
+            ));
+        }
+        if witnesses.is_empty() {
+            return Residence::unknown(owner, evidence, lacking);
+        }
+        if let Some(owner) = &owner {
+            evidence.push(Evidence::new(
+                "history",
+                format!("{ip} belonged to Pod {} before", owner.pod_name()),
+            ));
+        }
+        if self.state.namespaces.is_complete() {
+            let text = format!("no namespace with a process holds {ip}");
+            evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
+            witnesses.push(Witness::Kernel);
+        }
+        lacking.extend(self.repair_blockers());
+        let standing = if owner.is_some() {
+            Standing::Ended
+        } else {
+            Standing::Nobody
+        };
+        Residence {
+            standing,
+            owner,
+            witnesses,
+            evidence,
+            lacking,
+        }
+    }
+
+    /// Who had the address last, by what is left of them: ended sandboxes, the CNI cache, a lease.
+    pub fn last_owner(&self, ip: IpAddr) -> Option<Owner> {
+        let finished = self.pods_by_ip.get(&ip).into_iter().flatten().next();
+        if let Some(pod) = finished {
+            return Some(owner_of(pod, pod.deleting_since));
+        }
+        if let Some(sandbox) = self.sandboxes_by_ip.get(&ip).into_iter().flatten().next_back() {
+            return Some(owner_of_sandbox(
+                sandbox,
+                self.reborn_at(&sandbox.pod.namespace, &sandbox.pod.name),
+            ));
+        }
+        let cached = self.cache_by_ip.get(&ip).into_iter().flatten().next_back()?;
+        let pod = cached.pod.as_ref()?;
+        Some(Owner {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: cached.uid.clone(),
+            ended_at: self.reborn_at(&pod.namespace, &pod.name),
+        })
+    }
+
+    /// When a Pod of this name was created again: the one before had ended by then.
+    fn reborn_at(&self, namespace: &str, name: &str) -> Option<Timestamp> {
+        self.state
+            .pods
+            .value
+            .iter()
+            .find(|p| p.namespace == namespace && p.name == name)
+            .and_then(|p| p.created_at)
+    }
+
+    /// Who a container ID belongs to. `born` is when the object that names the ID is known to have existed, where that is
+    /// known: it shows that no ADD can be running for it any more (law 6).
+    pub fn container(&self, id: &ContainerId, born: Option<Timestamp>) -> Residence {
+        let runtime = &self.state.runtime;
+        let source = runtime.source_names();
+        if let Some(sandbox) = runtime.value.sandboxes.iter().find(|s| s.id.same_or_prefix(id)) {
+            let owner = owner_of_sandbox(sandbox, None);
+            let text = match sandbox.state {
+                SandboxState::Ready => format!("sandbox {} of Pod {} is ready", id.short(), sandbox.pod),
+                SandboxState::NotReady => format!(
+                    "sandbox {} of Pod {} has ended and the runtime still lists it: its DEL is to come",
+                    id.short(),
+                    sandbox.pod
+                ),
+            };
+            return Residence::live(Some(owner), Witness::Cri, &source, text);
+        }
+        if let Some(container) = runtime.value.containers.iter().find(|c| c.id.same_or_prefix(id)) {
+            let text = format!(
+                "container {} ({}) is known to the runtime",
+                id.short(),
+                container.name
+            );
+            return Residence::live(None, Witness::Cri, &source, text);
+        }
+        let cached = self
+            .state
+            .cni_cache
+            .value
+            .iter()
+            .find(|e| e.container.same_or_prefix(id));
+        let owner = cached.and_then(|entry| {
+            let pod = entry.pod.as_ref()?;
+            Some(Owner {
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                uid: entry.uid.clone(),
+                ended_at: None,
+            })
+        });
+        let mut lacking = self.runtimes_unread();
+        if let Some(why) = self.add_may_run(id, born) {
+            lacking.push(why);
+        }
+        if let Some(why) = self.life_in_namespace(id) {
+            lacking.push(why);
+        }
+        let mut evidence = Vec::new();
+        if self.cri_usable() {
+            let text = format!(
+                "{} is none of {} sandboxes and {} containers",
+                id.short(),
+                runtime.value.sandboxes.len(),
+                runtime.value.containers.len()
+            );
+            evidence.push(Evidence::new(&source, text));
+        }
+        if !lacking.is_empty() {
+            return Residence::unknown(owner, evidence, lacking);
+        }
+        let mut witnesses = vec![Witness::Cri];
+        if self.state.namespaces.is_complete() {
+            witnesses.push(Witness::Kernel);
+            let text = "no process lives in a namespace of this container".to_owned();
+            evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
+        } else {
+            lacking.push("the namespaces of all processes (only on the node itself)".to_owned());
+        }
+        if !runtime.value.looked_for_others {
+            lacking.push("a look for other runtimes on the node".to_owned());
+        }
+        if born.is_some_and(|born| self.younger_than(born, self.settings.container_grace)) {
+            let grace = self.settings.container_grace.as_secs();
+            lacking.push(format!("time: the object is younger than the grace of {grace} s"));
+        }
+        if born.is_none() {
+            lacking.push("the object's age (no lease, cache entry or rule order tells it)".to_owned());
+        }
+        lacking.extend(self.repair_blockers());
+        let standing = if owner.is_some() {
+            Standing::Ended
+        } else {
+            Standing::Nobody
+        };
+        Residence {
+            standing,
+            owner,
+            witnesses,
+            evidence,
+            lacking,
+        }
+    }
+
+    /// Law 5: what keeps a container ID from being judged.
+    fn runtimes_unread(&self) -> Vec<String> {
+        let runtime = &self.state.runtime;
+        let mut lacking = Vec::new();
+        if !runtime.is_complete() {
+            let why = runtime.completeness.why().unwrap_or("unknown");
+            lacking.push(format!("the runtime's list of sandboxes ({why})"));
+        }
+        lacking.extend(self.cri_doubt.clone());
+        for other in runtime.value.runtimes.iter().filter(|r| !r.read) {
+            lacking.push(format!(
+                "the containers of {:?} at {} ({})",
+                other.kind, other.seen_at, other.note
+            ));
+        }
+        lacking
+    }
+
+    /// Law 6: why an ADD may be running for this ID; `None` if none can.
+    fn add_may_run(&self, id: &ContainerId, born: Option<Timestamp>) -> Option<String> {
+        if self
+            .state
+            .runtime
+            .value
+            .recorded_ids
+            .iter()
+            .any(|known| known.same_or_prefix(id))
+        {
+            return Some(format!(
+                "the end of an ADD: containerd's own records name {}",
+                id.short()
+            ));
+        }
+        if born.is_some_and(|born| !self.younger_than(born, self.settings.run_pod_sandbox)) {
+            return None;
+        }
+        let starting = self.state.local_pods().find(|pod| {
+            let ready = pod
+                .uid
+                .iter()
+                .chain(&pod.static_uid)
+                .any(|uid| self.ready_uids.contains(uid));
+            !pod.host_network
+                && !pod.phase.is_terminal()
+                && (pod.ips.is_empty() || (self.cri_usable() && !ready))
+        })?;
+        Some(format!(
+            "the end of an ADD: Pod {} has no address or no ready sandbox yet, and nothing shows that the object is older than {} s",
+            starting.pod_name(),
+            self.settings.run_pod_sandbox.as_secs()
+        ))
+    }
+
+    /// Law 7: a process in a namespace that CNI's files give to this container.
+    fn life_in_namespace(&self, id: &ContainerId) -> Option<String> {
+        let cached = self
+            .state
+            .cni_cache
+            .value
+            .iter()
+            .filter(|e| e.container.same_or_prefix(id));
+        let paths: Vec<&str> = cached.clone().filter_map(|e| e.netns.as_deref()).collect();
+        let leased = self
+            .state
+            .ipam
+            .value
+            .leases
+            .iter()
+            .filter(|l| l.container.same_or_prefix(id))
+            .map(|l| l.ip);
+        let ips: Vec<IpAddr> = cached.flat_map(|e| e.ips.iter().copied()).chain(leased).collect();
+        let namespace = self.state.namespaces.value.iter().find(|ns| {
+            ns.has_process()
+                && (ns
+                    .paths
+                    .iter()
+                    .any(|p| paths.iter().any(|q| same_netns_path(p, q)))
+                    || ns.ips.iter().flatten().any(|ip| ips.contains(ip)))
+        })?;
+        // A process that holds the address now lives there under another ID, when a known sandbox has that address.
+        let by_other = namespace.ips.iter().flatten().any(|ip| {
+            self.sandboxes_by_ip
+                .get(ip)
+                .into_iter()
+                .flatten()
+                .any(|s| s.state == SandboxState::Ready)
+        });
+        let process = namespace.pids.first().copied().unwrap_or_default();
+        (!by_other
+            || namespace
+                .paths
+                .iter()
+                .any(|p| paths.iter().any(|q| same_netns_path(p, q))))
+        .then(|| {
+            format!(
+                "the end of process {process}, which lives in the container's namespace net:[{}]",
+                namespace.inode
+            )
+        })
+    }
+
+    fn younger_than(&self, born: Timestamp, age: std::time::Duration) -> bool {
+        self.now.duration_since(born).unsigned_abs() < age || born > self.now
+    }
+
+    /// What stops every repair on this node (laws 4 and 9).
+    pub fn repair_blockers(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if !self.state.live {
+            out.push("the node itself: this is a recording".to_owned());
+        }
+        let node_machine = self.state.kube_node().and_then(|n| n.machine_id.as_deref());
+        if let (Some(here), Some(there)) = (self.state.identity.machine_id.as_deref(), node_machine)
+            && here != there
+        {
+            out.push(format!(
+                "the right machine: its ID is {here} and the Node's is {there}"
+            ));
+        }
+        if let Some(disagreement) = self.disagreement() {
+            out.push(disagreement);
+        }
+        out
+    }
+
+    /// Law 4: API and runtime disagree on more than a tenth of the sandboxes and on at least three.
+    fn disagreement(&self) -> Option<String> {
+        if !self.state.pods.is_complete() || !self.cri_complete() {
+            return None;
+        }
+        let sandboxes = &self.state.runtime.value.sandboxes;
+        let ready = sandboxes.iter().filter(|s| s.state == SandboxState::Ready);
+        let homeless = ready
+            .filter(|s| !self.uids.contains_key(&s.uid) && !s.from_manifest)
+            .count();
+        let bare = self
+            .state
+            .local_pods()
+            .filter(|p| p.phase == crate::model::Phase::Running && !p.host_network)
+            .filter(|p| {
+                !p.uid
+                    .iter()
+                    .chain(&p.static_uid)
+                    .any(|uid| self.ready_uids.contains(uid))
+            })
+            .count();
+        let (wrong, total) = (homeless + bare, sandboxes.len().max(1));
+        (wrong >= 3 && wrong * 10 > total).then(|| {
+            format!("agreement of API and runtime: {homeless} ready sandboxes have no Pod and {bare} running Pods have no ready sandbox")
+        })
+    }
+
+    /// True if some living Pod has this very address by the API or the runtime.
+    pub fn has_live_owner(&self, ip: IpAddr) -> bool {
+        self.address(ip).standing == Standing::Live
+    }
+}
+
+/// `/var/run/netns/x` and `/run/netns/x` are one path on every system with `/var/run -> /run`.
+fn same_netns_path(a: &str, b: &str) -> bool {
+    let strip = |p: &str| {
+        p.strip_prefix("/var")
+            .filter(|r| r.starts_with("/run/"))
+            .unwrap_or(p)
+            .to_owned()
+    };
+    strip(a) == strip(b)
+}
+
+fn describe(pod: &Pod) -> String {
+    let uid = pod.uid.as_ref().map_or("no UID", PodUid::as_str);
+    let state = if pod.deleting_since.is_some() {
+        ", terminating"
+    } else {
+        ""
+    };
+    format!("{uid}{state}")
+}
+
+/// The owner that a Pod is.
+pub fn owner_of(pod: &Pod, ended_at: Option<Timestamp>) -> Owner {
+    Owner {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        ended_at,
+    }
+}
+
+fn owner_of_sandbox(sandbox: &Sandbox, ended_at: Option<Timestamp>) -> Owner {
+    Owner {
+        namespace: sandbox.pod.namespace.clone(),
+        name: sandbox.pod.name.clone(),
+        uid: Some(sandbox.uid.clone()),
+        ended_at,
+    }
+}

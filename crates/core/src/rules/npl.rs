@@ -1,0 +1,498 @@
+//! NodePortLocal: mappings that Pods announce against the DNAT rules that the kernel has.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Part, Rule};
+use crate::{
+    finding::{Evidence, Finding, Object, Verdict, Witness},
+    judge::Judge,
+    marks::ANTREA_NPL_CHAIN,
+    model::{Family, NodeState, NplAnnotation, NplEntry, Pod, Proto, XtChain, XtRule, XtTable},
+    plan::{Probe, Remedy, XtEdit},
+    roster::{Residence, Standing, owner_of},
+};
+
+/// See the page.
+pub(super) static STALE_TARGET: Rule = Rule {
+    id: "npl-stale-target",
+    tier: 1,
+    summary: "a NodePortLocal rule that leads to an address where its Pod no longer lives",
+    page: include_str!("pages/npl-stale-target.md"),
+    needs: &[Part::Pods, Part::Xtables],
+    judge: stale_target,
+};
+
+/// See the page.
+pub(super) static MISSING_MAPPING: Rule = Rule {
+    id: "npl-missing-mapping",
+    tier: 1,
+    summary: "a NodePortLocal mapping that a Pod announces and the kernel does not have",
+    page: include_str!("pages/npl-missing-mapping.md"),
+    needs: &[Part::Pods, Part::Xtables],
+    judge: missing_mapping,
+};
+
+/// A mapping that a living Pod of this node announces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) entry: &'a NplEntry,
+    /// The Pod's address of the entry's family.
+    pub(super) ip: IpAddr,
+}
+
+impl Wanted<'_> {
+    fn target(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.entry.pod_port)
+    }
+
+    fn line(&self) -> String {
+        let NplEntry { proto, node_port, .. } = self.entry;
+        let target = self.target();
+        format!(
+            "-A {ANTREA_NPL_CHAIN} -p {proto} -m {proto} --dport {node_port} -j DNAT --to-destination {target}"
+        )
+    }
+
+    fn probe(&self) -> Probe {
+        Probe {
+            proto: self.entry.proto,
+            node_ip: self.entry.node_ip,
+            node_port: self.entry.node_port,
+            target: self.ip,
+            target_port: self.entry.pod_port,
+        }
+    }
+}
+
+/// What a node port leads to by the annotations.
+type Port = (Family, Proto, u16);
+
+/// All mappings of this node's living Pods by node port. Two Pods that announce one port are both kept: then the
+/// annotations contradict each other.
+pub(super) fn wanted(state: &NodeState) -> HashMap<Port, Vec<Wanted<'_>>> {
+    let mut out: HashMap<Port, Vec<Wanted<'_>>> = HashMap::new();
+    for pod in state.local_pods().filter(|p| !p.phase.is_terminal()) {
+        let NplAnnotation::Entries(entries) = &pod.npl else {
+            continue;
+        };
+        for entry in entries.iter().filter(|e| !is_host_port(pod, e)) {
+            let family = if entry.ipv6 { Family::Ipv6 } else { Family::Ipv4 };
+            if let Some(ip) = pod.ips.iter().copied().find(|ip| Family::of(*ip) == family) {
+                out.entry((family, entry.proto, entry.node_port))
+                    .or_default()
+                    .push(Wanted { pod, entry, ip });
+            }
+        }
+    }
+    out
+}
+
+/// An entry for a port that the Pod has as hostPort: the controller announces it and writes no rule (antrea#2024).
+fn is_host_port(pod: &Pod, entry: &NplEntry) -> bool {
+    pod.ports.iter().any(|p| {
+        p.host_port == Some(entry.node_port) && p.container_port == entry.pod_port && p.proto == entry.proto
+    })
+}
+
+/// A DNAT rule of the chain in the form that the controller writes.
+struct Mapping<'a> {
+    rule: &'a XtRule,
+    port: Port,
+    target: SocketAddr,
+}
+
+fn mapping<'a>(table: &XtTable, rule: &'a XtRule) -> Option<Mapping<'a>> {
+    let spec = &rule.spec;
+    let plain = !spec.negated
+        && spec.others.is_empty()
+        && spec.source.is_none()
+        && spec.destination.is_none()
+        && spec.in_interface.is_none()
+        && spec.out_interface.is_none();
+    let [ports] = spec.dports.as_slice() else {
+        return None;
+    };
+    let dnat = spec.dnat?;
+    (plain && ports.first == ports.last).then_some(Mapping {
+        rule,
+        port: (table.family, spec.proto?, ports.first),
+        target: SocketAddr::new(dnat.ip, dnat.port.unwrap_or(ports.first)),
+    })
+}
+
+fn chains<'a>(judge: &Judge<'a>) -> impl Iterator<Item = (&'a XtTable, &'a XtChain)> {
+    judge
+        .tables("nat")
+        .filter_map(|table| Some((table, table.chain(ANTREA_NPL_CHAIN)?)))
+}
+
+fn stale_target(judge: &Judge<'_>) -> Vec<Finding> {
+    let wanted = wanted(judge.state);
+    let mut findings = Vec::new();
+    for (table, chain) in chains(judge) {
+        let mappings: Vec<_> = chain
+            .rules
+            .iter()
+            .map(|rule| (rule, mapping(table, rule)))
+            .collect();
+        for (rule, mapping) in &mappings {
+            let found = match mapping {
+                Some(mapping) => judge_mapping(judge, table, mapping, &mappings, &wanted),
+                None => unreadable(table, rule),
+            };
+            findings.extend(found);
+        }
+    }
+    findings
+}
+
+/// A DNAT whose target was not printed or that matches more than a port: it is in the controller's chain, and not in the
+/// controller's form.
+fn unreadable(table: &XtTable, rule: &XtRule) -> Option<Finding> {
+    (rule.spec.target.as_deref() == Some("DNAT")).then(|| Finding {
+        rule: STALE_TARGET.id,
+        verdict: Verdict::Unknown,
+        why_not_repair: Some(
+            "the rule is not in the form that the controller writes; look at it by hand".to_owned(),
+        ),
+        object: object(table, rule),
+        owner: None,
+        consequence: "Where this rule sends packets could not be told.".to_owned(),
+        evidence: vec![Evidence::new(
+            &table.source,
+            "one port and one target were expected",
+        )],
+        witnesses: Vec::new(),
+        remedy: None,
+    })
+}
+
+fn object(table: &XtTable, rule: &XtRule) -> Object {
+    Object::XtRule {
+        place: Judge::place(table),
+        chain: ANTREA_NPL_CHAIN.to_owned(),
+        rule: rule.clone(),
+    }
+}
+
+fn judge_mapping(
+    judge: &Judge<'_>,
+    table: &XtTable,
+    mapping: &Mapping<'_>,
+    all: &[(&XtRule, Option<Mapping<'_>>)],
+    wanted: &HashMap<Port, Vec<Wanted<'_>>>,
+) -> Option<Finding> {
+    let claims = wanted.get(&mapping.port).map_or(&[][..], Vec::as_slice);
+    if claims.iter().any(|w| w.target() == mapping.target) {
+        return None;
+    }
+    let api_whole = judge.state.pods.is_complete();
+    let residence = judge.roster.address(mapping.target.ip());
+    let (family, proto, node_port) = mapping.port;
+    let claim = match claims {
+        [one] => Some(one),
+        _ => None,
+    };
+    let mut evidence = vec![Evidence::new(
+        &table.source,
+        format!("{proto} port {node_port} leads to {}", mapping.target),
+    )];
+    let verdict = match (claim, residence.standing) {
+        // A living Pod of this node behind a port that nobody announces: announced in a moment, or being taken down.
+        (None, Standing::Live) if claims.is_empty() => {
+            let here = is_of_this_node(judge, &residence);
+            if here || !api_whole {
+                return if residence.witnesses.contains(&Witness::Api)
+                    || judge.roster.is_node_ip(mapping.target.ip())
+                {
+                    None
+                } else {
+                    Some(veto(judge, table, mapping, residence, evidence))
+                };
+            }
+            Verdict::Stale
+        }
+        // Not announced by the API's Pods, and alive by the runtime or the kernel: the living first.
+        (_, Standing::Live) if !residence.witnesses.contains(&Witness::Api) => {
+            return Some(veto(judge, table, mapping, residence, evidence));
+        }
+        (Some(_), Standing::Live) if api_whole => Verdict::Stale,
+        (_, Standing::Ended | Standing::Nobody) => Verdict::Stale,
+        _ => Verdict::Unknown,
+    };
+    let mut add = Vec::new();
+    let mut probes = Vec::new();
+    if let Some(claim) = claim {
+        let shown = judge.state.pods.source_names();
+        let text = format!(
+            "Pod {} announces {proto} port {node_port} for its port {}, and has {}",
+            claim.pod.pod_name(),
+            claim.entry.pod_port,
+            claim.ip
+        );
+        evidence.push(Evidence::new(shown, text));
+        let present = all
+            .iter()
+            .flat_map(|(_, m)| m)
+            .any(|m| m.port == mapping.port && m.target == claim.target());
+        if !present {
+            add.push(claim.line());
+        } else {
+            let text = format!("the right rule stands in the chain too: {}", claim.line());
+            evidence.push(Evidence::new(&table.source, text));
+        }
+        probes.push(claim.probe());
+    }
+    evidence.extend(residence.evidence.iter().cloned());
+    let mut lacking = residence.lacks();
+    if residence.standing == Standing::Live {
+        let blockers = judge.roster.repair_blockers();
+        lacking = (!blockers.is_empty()).then(|| blockers.join("; "));
+        if !judge.state.runtime.is_complete() {
+            lacking = Some(join(
+                lacking,
+                "PodSandboxStatus of every sandbox from the runtime".to_owned(),
+            ));
+        }
+    }
+    if claims.len() > 1 {
+        let names: Vec<_> = claims.iter().map(|w| w.pod.pod_name().to_string()).collect();
+        let text = format!("{} all announce {proto} port {node_port}", names.join(" and "));
+        evidence.push(Evidence::new(judge.state.pods.source_names(), text));
+        lacking = Some(join(
+            lacking,
+            "one owner of the port: its annotations contradict each other".to_owned(),
+        ));
+    }
+    let replaced = usize::from(claim.is_some());
+    let owner = match residence.standing {
+        Standing::Live => claim.map(|c| owner_of(c.pod, None)),
+        _ => residence
+            .owner
+            .clone()
+            .or_else(|| claim.and_then(|c| former_self(c.pod))),
+    };
+    let stands = match claim {
+        Some(claim) => format!(
+            "; Pod {} announces the port and gets none of it",
+            claim.pod.pod_name()
+        ),
+        None => String::new(),
+    };
+    let behind = match residence.standing {
+        Standing::Live => match &residence.owner {
+            Some(other) => format!("reaches Pod {} instead", other.pod_name()),
+            None => "reaches the node itself".to_owned(),
+        },
+        _ => format!("is sent to {}, where nobody lives", mapping.target.ip()),
+    };
+    Some(Finding {
+        rule: STALE_TARGET.id,
+        verdict,
+        why_not_repair: lacking.map(|l| format!("a repair needs {l}")),
+        object: object(table, mapping.rule),
+        owner,
+        consequence: format!("Traffic to {proto} port {node_port} ({family}) of this node {behind}{stands}."),
+        evidence,
+        witnesses: residence.witnesses,
+        remedy: (verdict == Verdict::Stale).then(|| {
+            Remedy::Xt(XtEdit {
+                place: Judge::place(table),
+                delete: vec![mapping.rule.line.clone()],
+                drop_chains: Vec::new(),
+                new_chains: Vec::new(),
+                add,
+                probes,
+                replaced,
+            })
+        }),
+    })
+}
+
+/// The Pod of the same name before: that is whose address it was, as far as the annotation tells.
+fn former_self(pod: &Pod) -> Option<crate::finding::Owner> {
+    Some(crate::finding::Owner {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: None,
+        ended_at: pod.created_at,
+    })
+}
+
+fn join(lacking: Option<String>, more: String) -> String {
+    lacking.map_or(more.clone(), |l| format!("{l}; {more}"))
+}
+
+fn is_of_this_node(judge: &Judge<'_>, residence: &Residence) -> bool {
+    residence.owner.as_ref().is_none_or(|owner| {
+        judge
+            .state
+            .local_pods()
+            .any(|p| p.namespace == owner.namespace && p.name == owner.name)
+            || !residence.witnesses.contains(&Witness::Api)
+    })
+}
+
+/// Alive by a source other than the API: reported, never stale.
+fn veto(
+    judge: &Judge<'_>,
+    table: &XtTable,
+    mapping: &Mapping<'_>,
+    residence: Residence,
+    mut evidence: Vec<Evidence>,
+) -> Finding {
+    evidence.extend(residence.evidence);
+    let api = if judge.state.pods.is_complete() {
+        "no Pod of the API has it"
+    } else {
+        "the API's list is not whole"
+    };
+    Finding {
+        rule: STALE_TARGET.id,
+        verdict: Verdict::Unknown,
+        why_not_repair: Some(format!(
+            "somebody lives at {} although {api}",
+            mapping.target.ip()
+        )),
+        object: object(table, mapping.rule),
+        owner: residence.owner,
+        consequence: format!(
+            "Port {} leads to an address that is still in use.",
+            mapping.port.2
+        ),
+        evidence,
+        witnesses: residence.witnesses,
+        remedy: None,
+    }
+}
+
+fn missing_mapping(judge: &Judge<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !judge.state.pods.is_complete() {
+        return findings;
+    }
+    let mut wanted: Vec<_> = wanted(judge.state).into_iter().collect();
+    wanted.sort_by_key(|((family, proto, port), _)| (*family, *proto, *port));
+    let found: Vec<_> = chains(judge).collect();
+    for ((family, proto, node_port), claims) in &wanted {
+        let [claim] = claims.as_slice() else { continue };
+        let homes: Vec<_> = found.iter().filter(|(t, _)| t.family == *family).collect();
+        let any = homes.iter().any(|(table, chain)| {
+            chain.rules.iter().any(|rule| {
+                mapping(table, rule).is_some_and(|m| m.port == (*family, *proto, *node_port))
+                    // A rule that could not be read may be the one: then nothing is missing for sure.
+                    || (rule.spec.target.as_deref() == Some("DNAT") && rule.spec.dnat.is_none())
+            })
+        });
+        let jumps: Vec<_> = homes.iter().map(|(table, _)| missing_jumps(table)).collect();
+        let jump_gone = !homes.is_empty() && jumps.iter().all(|missing| !missing.is_empty());
+        if any && !jump_gone {
+            continue;
+        }
+        findings.push(missing(judge, claim, *family, &homes, any));
+    }
+    findings
+}
+
+/// Jumps to the chain that the table lacks: one in PREROUTING and one in OUTPUT are expected.
+fn missing_jumps(table: &XtTable) -> Vec<String> {
+    let has = |chain: &str| {
+        table.chain(chain).is_some_and(|c| {
+            c.rules
+                .iter()
+                .any(|r| r.spec.target.as_deref() == Some(ANTREA_NPL_CHAIN))
+        })
+    };
+    // OUTPUT's jump exists since Antrea v1.1; without PREROUTING's nothing from outside arrives.
+    ["PREROUTING", "OUTPUT"]
+        .into_iter()
+        .filter(|chain| !has(chain))
+        .map(|chain| format!("-A {chain} -m addrtype --dst-type LOCAL -j {ANTREA_NPL_CHAIN}"))
+        .filter(|_| !has("PREROUTING"))
+        .collect()
+}
+
+fn missing(
+    judge: &Judge<'_>,
+    claim: &Wanted<'_>,
+    family: Family,
+    homes: &[&(&XtTable, &XtChain)],
+    has_rule: bool,
+) -> Finding {
+    let NplEntry {
+        proto,
+        node_port,
+        pod_port,
+        ..
+    } = claim.entry;
+    let pod = claim.pod.pod_name();
+    let mut evidence = vec![Evidence::new(
+        judge.state.pods.source_names(),
+        format!(
+            "Pod {pod} announces {proto} port {node_port} for its port {pod_port}, and has {}",
+            claim.ip
+        ),
+    )];
+    let mut lacking = judge.roster.repair_blockers();
+    let xtables = &judge.state.xtables;
+    let mut verdict = Verdict::Missing;
+    if !xtables.is_complete() {
+        verdict = Verdict::Unknown;
+        lacking.push(format!(
+            "all iptables tables ({})",
+            xtables.completeness.why().unwrap_or("unknown")
+        ));
+    }
+    if !judge.state.runtime.is_complete() {
+        lacking.push("PodSandboxStatus of every sandbox from the runtime".to_owned());
+    }
+    let mut remedy = None;
+    match homes {
+        [(table, chain)] => {
+            let count = chain.rules.len();
+            let text = if has_rule {
+                format!("{ANTREA_NPL_CHAIN} has the rule, and PREROUTING does not jump to the chain")
+            } else {
+                format!("none of {count} rules of {ANTREA_NPL_CHAIN} is for {proto} port {node_port}")
+            };
+            evidence.push(Evidence::new(&table.source, text));
+            let mut add = missing_jumps(table);
+            if !has_rule {
+                add.push(claim.line());
+            }
+            remedy = Some(Remedy::Xt(XtEdit {
+                place: Judge::place(table),
+                delete: Vec::new(),
+                drop_chains: Vec::new(),
+                new_chains: Vec::new(),
+                add,
+                probes: vec![claim.probe()],
+                replaced: 0,
+            }));
+        }
+        [] => {
+            let text = format!("no {family} nat table has the chain {ANTREA_NPL_CHAIN}");
+            evidence.push(Evidence::new(xtables.source_names(), text));
+            lacking.push("the controller's chain: restart the agent, which makes it".to_owned());
+        }
+        _ => lacking.push("one table with the chain: several have it".to_owned()),
+    }
+    Finding {
+        rule: MISSING_MAPPING.id,
+        verdict,
+        why_not_repair: (!lacking.is_empty()).then(|| format!("a repair needs {}", lacking.join("; "))),
+        object: Object::NplMapping {
+            pod: pod.clone(),
+            entry: claim.entry.clone(),
+        },
+        owner: Some(owner_of(claim.pod, None)),
+        consequence: format!(
+            "Traffic to {proto} port {node_port} ({family}) of this node does not reach Pod {pod}."
+        ),
+        evidence,
+        witnesses: vec![Witness::Api],
+        remedy: remedy.filter(|_| verdict == Verdict::Missing),
+    }
+}
