@@ -609,10 +609,13 @@ fn share_exceeded(
         let counts = match (&finding.remedy, &finding.object) {
             (Some(Remedy::Xt(edit)), _) => edit.delete.len() > edit.replaced && !edit.delete.is_empty(),
             // Leases older than the boot are a class of their own: no sandbox survives one.
-            (_, Object::Lease { lease }) => !lease
-                .modified_at
-                .zip(state.identity.booted_at)
-                .is_some_and(|(mtime, boot)| mtime < boot),
+            (_, Object::Lease { lease }) => {
+                let booted = state.identity.booted_at;
+                lease
+                    .modified_at
+                    .zip(booted)
+                    .is_none_or(|(modified, boot)| modified >= boot)
+            }
             _ => true,
         };
         if counts {

@@ -474,23 +474,33 @@ fn look_again(
     settings: &Settings,
 ) -> (NodeState, Vec<Finding>) {
     let mut before: Option<NodeState> = None;
-    for pause in if acts.is_empty() { &LOOKS[..0] } else { &LOOKS[..] } {
+    let looks = if acts.is_empty() { &LOOKS[..0] } else { &LOOKS[..] };
+    for (number, pause) in looks.iter().enumerate() {
+        let last = number + 1 == looks.len();
         node.sleep(*pause);
         let state = node.observe();
         let findings = judge(&state, before.as_ref(), settings, node.now());
         let name = &state.identity.name;
         let there: BTreeMap<String, &Finding> = findings.iter().map(|f| (f.id(name), f)).collect();
         for item in repaired.iter_mut().filter(|r| r.outcome == Outcome::Done) {
-            if there.contains_key(&item.finding.id(&plan.node)) {
-                let act = acts
-                    .iter()
-                    .find(|a| item.finding.remedy.as_ref().is_some_and(|r| touches(a, r)));
-                let writer = act
-                    .and_then(|a| node.writer(a))
-                    .unwrap_or_else(|| "a writer that left no name".to_owned());
-                // A tracked connection that another packet in flight made again is taken away once more.
-                item.outcome = Outcome::CameBack(format!("made again by {writer}"));
+            let Some(again) = there.get(&item.finding.id(&plan.node)) else {
+                continue;
+            };
+            // A packet that was in flight escapes the first deletion: its entry is confirmed only afterwards.
+            if let (false, Some(plan::Remedy::Conntrack(entry))) = (last, &again.remedy) {
+                let act = Act::ConntrackDelete {
+                    entries: vec![entry.clone()],
+                };
+                if matches!(node.apply(&act), Applied::Done { .. } | Applied::AlreadyGone) {
+                    continue;
+                }
             }
+            let act = acts
+                .iter()
+                .find(|a| item.finding.remedy.as_ref().is_some_and(|r| touches(a, r)));
+            let writer = act.and_then(|a| node.writer(a));
+            let writer = writer.unwrap_or_else(|| "a writer that left no name".to_owned());
+            item.outcome = Outcome::CameBack(format!("made again by {writer}"));
         }
         before = Some(state);
     }
