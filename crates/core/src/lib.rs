@@ -13,6 +13,7 @@ pub mod model;
 pub mod node;
 pub mod plan;
 pub mod repair;
+pub mod report;
 pub mod roster;
 pub mod rules;
 pub mod services;

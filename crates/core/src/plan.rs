@@ -55,6 +55,30 @@ pub enum Remedy {
     Lease(Lease),
 }
 
+impl Remedy {
+    /// The act that carries this remedy out alone.
+    pub fn act(&self) -> Act {
+        match self {
+            Self::Xt(edit) => Act::XtRestore { edit: edit.clone() },
+            Self::NftElement {
+                family,
+                table,
+                set,
+                element,
+            } => Act::NftDeleteElement {
+                family: *family,
+                table: table.clone(),
+                set: set.clone(),
+                element: element.clone(),
+            },
+            Self::Conntrack(entry) => Act::ConntrackDelete {
+                entries: vec![entry.clone()],
+            },
+            Self::Lease(lease) => Act::LeaseQuarantine { lease: lease.clone() },
+        }
+    }
+}
+
 /// Changes to one iptables table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XtEdit {
@@ -476,54 +500,32 @@ fn reason(findings: &[&Finding]) -> String {
     }
 }
 
+/// Adds a remedy to the drafts, joined with others of its kind where one act can carry them.
 fn add_draft<'a>(drafts: &mut Vec<(u8, Act, Vec<&'a Finding>)>, remedy: &Remedy, finding: &'a Finding) {
-    let (rank, act) = match remedy {
-        Remedy::NftElement {
-            family,
-            table,
-            set,
-            element,
-        } => (
-            0,
-            Act::NftDeleteElement {
-                family: *family,
-                table: table.clone(),
-                set: set.clone(),
-                element: element.clone(),
-            },
-        ),
-        Remedy::Xt(edit) => {
-            let open = drafts.iter_mut().find_map(|(_, act, findings)| match act {
-                Act::XtRestore { edit: planned } if planned.place == edit.place => Some((planned, findings)),
-                _ => None,
-            });
-            if let Some((planned, findings)) = open {
-                planned.merge(edit);
-                findings.push(finding);
-                return;
+    for (_, act, findings) in drafts.iter_mut() {
+        let joined = match (act, remedy) {
+            (Act::XtRestore { edit }, Remedy::Xt(more)) if edit.place == more.place => {
+                edit.merge(more);
+                true
             }
-            (1, Act::XtRestore { edit: edit.clone() })
-        }
-        Remedy::Conntrack(entry) => {
-            let open = drafts.iter_mut().find_map(|(_, act, findings)| match act {
-                Act::ConntrackDelete { entries } => Some((entries, findings)),
-                _ => None,
-            });
-            if let Some((entries, findings)) = open {
+            (Act::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
                 entries.push(entry.clone());
-                findings.push(finding);
-                return;
+                true
             }
-            (
-                2,
-                Act::ConntrackDelete {
-                    entries: vec![entry.clone()],
-                },
-            )
+            _ => false,
+        };
+        if joined {
+            findings.push(finding);
+            return;
         }
-        Remedy::Lease(lease) => (3, Act::LeaseQuarantine { lease: lease.clone() }),
+    }
+    let rank = match remedy {
+        Remedy::NftElement { .. } => 0,
+        Remedy::Xt(_) => 1,
+        Remedy::Conntrack(_) => 2,
+        Remedy::Lease(_) => 3,
     };
-    drafts.push((rank, act, vec![finding]));
+    drafts.push((rank, remedy.act(), vec![finding]));
 }
 
 /// The parts of a step's act that are still right by a fresh judgement, as one act; `None` if no part is.
