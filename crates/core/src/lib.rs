@@ -18,3 +18,9 @@ pub mod roster;
 pub mod rules;
 pub mod services;
 pub mod settings;
+
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+
+#[cfg(test)]
+pub(crate) mod testkit;

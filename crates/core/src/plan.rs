@@ -277,10 +277,8 @@ impl Act {
 pub struct Step {
     /// Its number, from 1.
     pub number: u32,
-    /// The findings that it mends, by their IDs.
-    pub findings: Vec<String>,
-    /// The rules that found them.
-    pub rules: Vec<String>,
+    /// The findings that it mends.
+    pub findings: Vec<PlannedFinding>,
     /// Why.
     pub reason: String,
     /// What it expects to find, in words.
@@ -291,6 +289,28 @@ pub struct Step {
     pub depends_on: Vec<u32>,
     /// The change.
     pub act: Act,
+}
+
+/// A finding as a plan names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedFinding {
+    /// Its ID.
+    pub id: String,
+    /// Its rule.
+    pub rule: String,
+    /// Its object, as its own tool prints it.
+    pub object: String,
+}
+
+impl PlannedFinding {
+    /// Names a finding of this node.
+    pub fn of(finding: &Finding, node: &str) -> Self {
+        Self {
+            id: finding.id(node),
+            rule: finding.rule.to_owned(),
+            object: finding.object.text(),
+        }
+    }
 }
 
 /// Steps that would mend what was found on one node.
@@ -319,10 +339,9 @@ pub struct Plan {
 /// A finding that could be repaired and is not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// The finding's ID.
-    pub finding: String,
-    /// Its rule.
-    pub rule: String,
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: PlannedFinding,
     /// Why.
     pub why: String,
 }
@@ -413,9 +432,8 @@ pub fn make(
 ) -> Plan {
     let node = &state.identity.name;
     let mut left_out = Vec::new();
-    let leave = |finding: &Finding, why: String| LeftOut {
-        finding: finding.id(node),
-        rule: finding.rule.to_owned(),
+    let leave = |finding: &Finding, why| LeftOut {
+        finding: PlannedFinding::of(finding, node),
         why,
     };
     let mut chosen: Vec<&Finding> = findings
@@ -452,9 +470,6 @@ pub fn make(
         .into_iter()
         .zip(1..)
         .map(|((_, act, findings), number)| {
-            let mut rules: Vec<String> = findings.iter().map(|f| f.rule.to_owned()).collect();
-            rules.sort();
-            rules.dedup();
             let depends_on = if matches!(act, Act::ConntrackDelete { .. }) {
                 rule_steps.clone()
             } else {
@@ -462,9 +477,8 @@ pub fn make(
             };
             Step {
                 number,
-                findings: findings.iter().map(|f| f.id(node)).collect(),
+                findings: findings.iter().map(|f| PlannedFinding::of(f, node)).collect(),
                 reason: reason(&findings),
-                rules,
                 expects: act.expects(),
                 undo: act.undo().map_or_else(
                     || "none: the connection's next packet makes a new entry".to_owned(),

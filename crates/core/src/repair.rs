@@ -9,13 +9,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    finding::{Action, Finding, Verdict},
+    finding::{Action, Finding},
     judge::Judge,
     model::{NodeState, Timestamp, XtRule},
     node::{Applied, Node, Probed},
-    plan::{self, Act, Choice, Plan, Step},
+    plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
     roster::Standing,
-    rules,
     settings::Settings,
 };
 
@@ -107,7 +106,9 @@ pub trait Journal {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repaired {
     /// The finding.
-    pub finding: Finding,
+    pub finding: PlannedFinding,
+    /// What was done for it, if anything was tried.
+    pub remedy: Option<Remedy>,
     /// The step that was for it.
     pub step: u32,
     /// What became of it.
@@ -221,7 +222,7 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
         if let Some(before) = step.depends_on.iter().find(|n| failed_steps.contains(*n)) {
             // The entry would be made again by the rule that is still there.
             let why = format!("step {before}, which must come first, was not done");
-            repaired.extend(lost(step, &second, &Outcome::Failed(why)));
+            repaired.extend(all_of(step, &Outcome::Failed(why)));
             failed_steps.push(step.number);
             continue;
         }
@@ -255,10 +256,9 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
         } else {
             failed_steps.push(step.number);
         }
-        repaired.extend(kept.into_iter().map(|finding| Repaired {
-            finding,
-            step: step.number,
+        repaired.extend(kept.into_iter().map(|item| Repaired {
             outcome: outcome.clone(),
+            ..item
         }));
     }
     let proofs = if probe {
@@ -266,7 +266,7 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
     } else {
         Vec::new()
     };
-    let (state, remaining) = look_again(node, &plan, &mut repaired, &done_acts, settings);
+    let (state, remaining) = look_again(node, &mut repaired, &done_acts, settings);
     for proof in &proofs {
         if let Probed::Lost(why) = &proof.seen {
             mark_unproved(&mut repaired, &proof.probe, why);
@@ -296,143 +296,83 @@ fn ids(findings: &[Finding], state: &NodeState) -> BTreeMap<String, Action> {
 }
 
 /// The part of a step that a fresh judgement still asks for, and the outcomes of the rest.
-#[allow(clippy::type_complexity)]
 fn still_right(
     step: &Step,
     fresh: &[Finding],
     state: &NodeState,
-) -> (Option<(Act, Vec<Finding>)>, Vec<Repaired>) {
+) -> (Option<(Act, Vec<Repaired>)>, Vec<Repaired>) {
     let node = &state.identity.name;
     let mut right = Vec::new();
     let mut outcomes = Vec::new();
-    for id in &step.findings {
-        match fresh.iter().find(|f| f.id(node) == *id) {
-            Some(finding) if finding.action() == Action::Repair => right.push(finding),
+    let mut settle = |finding: &PlannedFinding, outcome| {
+        outcomes.push(Repaired {
+            finding: finding.clone(),
+            remedy: None,
+            step: step.number,
+            outcome,
+        });
+    };
+    for planned in &step.findings {
+        match fresh.iter().find(|f| f.id(node) == planned.id) {
+            Some(finding) if finding.action() == Action::Repair => right.push((planned, finding)),
             Some(finding) => {
                 let why = finding
                     .why_not_repair
                     .clone()
                     .unwrap_or_else(|| format!("now {}", finding.verdict));
-                outcomes.push(Repaired {
-                    finding: finding.clone(),
-                    step: step.number,
-                    outcome: Outcome::JudgedDifferently(why),
-                });
+                settle(planned, Outcome::JudgedDifferently(why));
             }
-            None => outcomes.extend(gone(step, id, state)),
+            None if still_there(&step.act, &planned.object, state) => {
+                settle(
+                    planned,
+                    Outcome::JudgedDifferently("it is no longer found to be wrong".to_owned()),
+                );
+            }
+            None => settle(planned, Outcome::AlreadyGone),
         }
     }
-    let (act, kept) = plan::narrow(&step.act, &right);
-    for (index, finding) in right.iter().enumerate() {
-        if !kept.contains(&index) {
-            let why = "what would mend it now is not what was planned".to_owned();
-            outcomes.push(Repaired {
-                finding: (*finding).clone(),
+    let findings: Vec<&Finding> = right.iter().map(|(_, finding)| *finding).collect();
+    let (act, kept) = plan::narrow(&step.act, &findings);
+    let mut going = Vec::new();
+    for (index, (planned, finding)) in right.into_iter().enumerate() {
+        if kept.contains(&index) {
+            let (finding, remedy) = (planned.clone(), finding.remedy.clone());
+            going.push(Repaired {
+                finding,
+                remedy,
                 step: step.number,
-                outcome: Outcome::JudgedDifferently(why),
+                outcome: Outcome::Done,
             });
+        } else {
+            let why = "what would mend it now is not what was planned".to_owned();
+            settle(planned, Outcome::JudgedDifferently(why));
         }
     }
-    let kept = kept
-        .into_iter()
-        .filter_map(|index| right.get(index).map(|f| (*f).clone()))
-        .collect();
-    (act.map(|act| (act, kept)), outcomes)
+    (act.map(|act| (act, going)), outcomes)
 }
 
-/// A finding that a fresh judgement does not have: its object went, or is right by now.
-fn gone(step: &Step, id: &str, state: &NodeState) -> Option<Repaired> {
-    let finding = placeholder(step, id)?;
-    let still_there = match &step.act {
-        Act::XtRestore { edit } => edit.delete.iter().any(|line| {
-            state
-                .xtables
-                .value
-                .iter()
-                .any(|t| t.rules().any(|(_, r)| r.line == *line))
-        }),
-        _ => false,
+/// Whether an object that is no longer a finding is still there. What is keyed on more than its text is taken as gone.
+fn still_there(act: &Act, object: &str, state: &NodeState) -> bool {
+    let Act::XtRestore { edit } = act else {
+        return false;
     };
-    let outcome = if still_there {
-        Outcome::JudgedDifferently("it is no longer found to be wrong".to_owned())
-    } else {
-        Outcome::AlreadyGone
-    };
-    Some(Repaired {
-        finding,
-        step: step.number,
-        outcome,
-    })
+    let first = object.lines().next().unwrap_or_default();
+    let tables = state
+        .xtables
+        .value
+        .iter()
+        .filter(|t| Judge::place(t) == edit.place);
+    tables.flat_map(|t| t.rules()).any(|(_, rule)| rule.line == first)
 }
 
-/// A finding rebuilt from a step, for a report on what is no longer there.
-fn placeholder(step: &Step, id: &str) -> Option<Finding> {
-    let index = step.findings.iter().position(|f| f == id)?;
-    let rule = step.rules.get(index).or(step.rules.first())?;
-    let object = match &step.act {
-        Act::ConntrackDelete { entries } => crate::finding::Object::Conntrack {
-            entry: entries.get(index).or(entries.first())?.clone(),
-        },
-        Act::LeaseQuarantine { lease } | Act::LeaseRestore { lease } => {
-            crate::finding::Object::Lease { lease: lease.clone() }
-        }
-        Act::NftDeleteElement {
-            family,
-            table,
-            set,
-            element,
-        }
-        | Act::NftAddElement {
-            family,
-            table,
-            set,
-            element,
-        } => crate::finding::Object::NftElement {
-            family: *family,
-            table: table.clone(),
-            set: set.clone(),
-            element: element.clone(),
-        },
-        Act::XtRestore { edit } => {
-            let line = edit
-                .delete
-                .get(index)
-                .or(edit.delete.first())
-                .or(edit.add.first())?
-                .clone();
-            crate::finding::Object::XtRule {
-                place: edit.place.clone(),
-                chain: line.split(' ').nth(1).unwrap_or_default().to_owned(),
-                rule: XtRule {
-                    line,
-                    counters: None,
-                    spec: crate::model::XtMatch::default(),
-                },
-            }
-        }
-    };
-    Some(Finding {
-        rule: rules::find(rule).map_or("unknown", |r| r.id),
-        verdict: Verdict::Stale,
-        why_not_repair: None,
-        object,
-        owner: None,
-        consequence: step.reason.clone(),
-        evidence: Vec::new(),
-        witnesses: Vec::new(),
-        remedy: None,
-    })
-}
-
-fn lost(step: &Step, _state: &NodeState, outcome: &Outcome) -> Vec<Repaired> {
+fn all_of(step: &Step, outcome: &Outcome) -> Vec<Repaired> {
     step.findings
         .iter()
-        .filter_map(|id| {
-            Some(Repaired {
-                finding: placeholder(step, id)?,
-                step: step.number,
-                outcome: outcome.clone(),
-            })
+        .map(|finding| Repaired {
+            finding: finding.clone(),
+            remedy: None,
+            step: step.number,
+            outcome: outcome.clone(),
         })
         .collect()
 }
@@ -453,13 +393,13 @@ fn prove(node: &mut dyn Node, acts: &[Act]) -> Vec<Proof> {
 }
 
 fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
-    let line_has = |finding: &Finding| match &finding.remedy {
-        Some(plan::Remedy::Xt(edit)) => edit.probes.contains(probe),
+    let asked = |item: &Repaired| match &item.remedy {
+        Some(Remedy::Xt(edit)) => edit.probes.contains(probe),
         _ => false,
     };
     for item in repaired
         .iter_mut()
-        .filter(|r| r.outcome == Outcome::Done && line_has(&r.finding))
+        .filter(|item| item.outcome == Outcome::Done && asked(item))
     {
         item.outcome = Outcome::NotProved(format!("{probe}: {why}"));
     }
@@ -468,7 +408,6 @@ fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
 /// Law 13: looks at growing intervals whether what was done stays done.
 fn look_again(
     node: &mut dyn Node,
-    plan: &Plan,
     repaired: &mut [Repaired],
     acts: &[Act],
     settings: &Settings,
@@ -483,11 +422,11 @@ fn look_again(
         let name = &state.identity.name;
         let there: BTreeMap<String, &Finding> = findings.iter().map(|f| (f.id(name), f)).collect();
         for item in repaired.iter_mut().filter(|r| r.outcome == Outcome::Done) {
-            let Some(again) = there.get(&item.finding.id(&plan.node)) else {
+            let Some(again) = there.get(&item.finding.id) else {
                 continue;
             };
             // A packet that was in flight escapes the first deletion: its entry is confirmed only afterwards.
-            if let (false, Some(plan::Remedy::Conntrack(entry))) = (last, &again.remedy) {
+            if let (false, Some(Remedy::Conntrack(entry))) = (last, &again.remedy) {
                 let act = Act::ConntrackDelete {
                     entries: vec![entry.clone()],
                 };
@@ -497,7 +436,7 @@ fn look_again(
             }
             let act = acts
                 .iter()
-                .find(|a| item.finding.remedy.as_ref().is_some_and(|r| touches(a, r)));
+                .find(|a| item.remedy.as_ref().is_some_and(|r| touches(a, r)));
             let writer = act.and_then(|a| node.writer(a));
             let writer = writer.unwrap_or_else(|| "a writer that left no name".to_owned());
             item.outcome = Outcome::CameBack(format!("made again by {writer}"));
@@ -509,13 +448,13 @@ fn look_again(
     (state, remaining)
 }
 
-fn touches(act: &Act, remedy: &plan::Remedy) -> bool {
+fn touches(act: &Act, remedy: &Remedy) -> bool {
     matches!(
         (act, remedy),
-        (Act::XtRestore { .. }, plan::Remedy::Xt(_))
-            | (Act::ConntrackDelete { .. }, plan::Remedy::Conntrack(_))
-            | (Act::LeaseQuarantine { .. }, plan::Remedy::Lease(_))
-            | (Act::NftDeleteElement { .. }, plan::Remedy::NftElement { .. })
+        (Act::XtRestore { .. }, Remedy::Xt(_))
+            | (Act::ConntrackDelete { .. }, Remedy::Conntrack(_))
+            | (Act::LeaseQuarantine { .. }, Remedy::Lease(_))
+            | (Act::NftDeleteElement { .. }, Remedy::NftElement { .. })
     )
 }
 
