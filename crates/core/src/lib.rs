@@ -5,6 +5,7 @@
 //! repeated from a recording.
 #![forbid(unsafe_code)]
 
+pub mod explain;
 pub mod finding;
 pub mod interest;
 pub mod judge;

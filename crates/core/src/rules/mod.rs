@@ -12,6 +12,9 @@ mod npl;
 mod tombstone_over_live_pod;
 mod zombie_sandbox;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     finding::{Finding, RuleId},
     judge::Judge,

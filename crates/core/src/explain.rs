@@ -1,0 +1,258 @@
+//! Every object of a node that names an address or a container, with the verdict on it, the living ones too.
+
+use std::net::IpAddr;
+
+use crate::{
+    finding::{Finding, Object},
+    judge::Judge,
+    marks,
+    model::{ContainerId, NftValue},
+    roster::{Residence, Standing},
+};
+
+/// One object that names what was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mention {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Where it was read.
+    pub source: String,
+    /// The object as its own tool prints it.
+    pub text: String,
+    /// The finding on it, if there is one.
+    pub finding: Option<Finding>,
+    /// Why there is none.
+    pub why: String,
+}
+
+/// Collects mentions with the verdicts on them.
+struct Collector {
+    findings: Vec<Finding>,
+    standing: String,
+    out: Vec<Mention>,
+}
+
+impl Collector {
+    fn new(judge: &Judge<'_>, residence: &Residence) -> Self {
+        let standing = match residence.standing {
+            Standing::Live => "its owner is alive",
+            Standing::Ended | Standing::Nobody => {
+                "no rule judges this kind of object, or it waits for a clean-up that is to come"
+            }
+            Standing::Unknown => "its owner cannot be told",
+        };
+        Self {
+            findings: judge.all(),
+            standing: standing.to_owned(),
+            out: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, kind: &'static str, source: &str, text: String) {
+        let covers = |finding: &&Finding| match &finding.object {
+            Object::XtUnit { jump, rules, .. } => jump.line == text || rules.iter().any(|r| r.line == text),
+            other => other.kind() == kind && other.text() == text,
+        };
+        let finding = self.findings.iter().find(covers).cloned();
+        self.out.push(Mention {
+            kind,
+            source: source.to_owned(),
+            text,
+            finding,
+            why: self.standing.clone(),
+        });
+    }
+}
+
+/// Every object that names an address.
+pub fn mentions_of_address(judge: &Judge<'_>, ip: IpAddr) -> Vec<Mention> {
+    let state = judge.state;
+    let mut all = Collector::new(judge, &judge.roster.address(ip));
+    for pod in state
+        .pods
+        .value
+        .iter()
+        .filter(|p| p.ips.contains(&ip) || p.extra_ips.contains(&ip))
+    {
+        let uid = pod.uid.as_ref().map(ToString::to_string).unwrap_or_default();
+        let since = pod
+            .created_at
+            .map(|at| format!(", since {at:.0}"))
+            .unwrap_or_default();
+        all.push(
+            "pod",
+            &state.pods.source_names(),
+            format!("{} {uid} {:?}{since}", pod.pod_name(), pod.phase),
+        );
+    }
+    let runtime = state.runtime.source_names();
+    for sandbox in state
+        .runtime
+        .value
+        .sandboxes
+        .iter()
+        .filter(|s| s.ips.iter().flatten().any(|own| *own == ip))
+    {
+        all.push(
+            "sandbox",
+            &runtime,
+            Object::Sandbox {
+                sandbox: sandbox.clone(),
+            }
+            .text(),
+        );
+    }
+    for namespace in state
+        .namespaces
+        .value
+        .iter()
+        .filter(|n| n.ips.iter().flatten().any(|own| *own == ip))
+    {
+        let object = Object::Namespace {
+            inode: namespace.inode,
+            paths: namespace.paths.clone(),
+            pids: namespace.pids.clone(),
+        };
+        all.push("namespace", &state.namespaces.source_names(), object.text());
+    }
+    for lease in state.ipam.value.leases.iter().filter(|l| l.ip == ip) {
+        all.push(
+            "lease",
+            &lease.path,
+            Object::Lease { lease: lease.clone() }.text(),
+        );
+    }
+    for entry in state.cni_cache.value.iter().filter(|e| e.ips.contains(&ip)) {
+        all.push(
+            "cni-cache-entry",
+            &entry.path,
+            format!("{} {}", entry.network, entry.container),
+        );
+    }
+    for table in &state.xtables.value {
+        for (_, rule) in table.rules().filter(|(_, rule)| names_address(&rule.line, ip)) {
+            all.push("xt-rule", &table.source, rule.line.clone());
+        }
+    }
+    let nft = state.nft.source_names();
+    for set in &state.nft.value.sets {
+        let named = set.elements.iter().filter(|e| {
+            e.key
+                .iter()
+                .chain(&e.data)
+                .any(|value| *value == NftValue::Addr(ip))
+        });
+        for element in named {
+            let object = Object::NftElement {
+                family: set.family,
+                table: set.table.clone(),
+                set: set.name.clone(),
+                element: element.clone(),
+            };
+            all.push("nft-element", &nft, object.text());
+        }
+    }
+    for rule in state
+        .nft
+        .value
+        .rules
+        .iter()
+        .filter(|r| names_address(&r.text, ip))
+    {
+        all.push("nft-rule", &nft, rule.text.clone());
+    }
+    for entry in &state.conntrack.value.entries {
+        let (o, r) = (&entry.original, &entry.reply);
+        if [o.src, o.dst, r.src, r.dst].contains(&ip) {
+            all.push("conntrack", &state.conntrack.source_names(), entry.text());
+        }
+    }
+    for route in state.routes.value.iter().filter(|r| {
+        r.gateway == Some(ip)
+            || r.dst
+                .is_some_and(|d| d.addr() == ip && d.prefix_len() == d.max_prefix_len())
+    }) {
+        let dst = route.dst.map_or_else(|| "default".to_owned(), |d| d.to_string());
+        let dev = route.dev.as_deref().unwrap_or("-");
+        let via = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
+        all.push(
+            "route",
+            &state.routes.source_names(),
+            format!("{} {dst}{via} dev {dev} table {}", route.kind, route.table),
+        );
+    }
+    for neighbour in state.neighbours.value.iter().filter(|n| n.ip == ip) {
+        let mac = neighbour.mac.map(|m| format!(" lladdr {m}")).unwrap_or_default();
+        let text = format!("{ip} dev {}{mac} {}", neighbour.dev, neighbour.state);
+        all.push("neighbour", &state.neighbours.source_names(), text);
+    }
+    all.out
+}
+
+/// Every object that names a container.
+pub fn mentions_of_container(judge: &Judge<'_>, id: &ContainerId) -> Vec<Mention> {
+    let state = judge.state;
+    let born = judge.born(id, None).map(|(at, _)| at);
+    let mut all = Collector::new(judge, &judge.roster.container(id, born));
+    for sandbox in state
+        .runtime
+        .value
+        .sandboxes
+        .iter()
+        .filter(|s| s.id.same_or_prefix(id))
+    {
+        all.push(
+            "sandbox",
+            &state.runtime.source_names(),
+            Object::Sandbox {
+                sandbox: sandbox.clone(),
+            }
+            .text(),
+        );
+    }
+    for lease in state
+        .ipam
+        .value
+        .leases
+        .iter()
+        .filter(|l| l.container.same_or_prefix(id))
+    {
+        all.push(
+            "lease",
+            &lease.path,
+            Object::Lease { lease: lease.clone() }.text(),
+        );
+    }
+    for entry in state
+        .cni_cache
+        .value
+        .iter()
+        .filter(|e| e.container.same_or_prefix(id))
+    {
+        all.push(
+            "cni-cache-entry",
+            &entry.path,
+            format!("{} {}", entry.network, entry.container),
+        );
+    }
+    for table in &state.xtables.value {
+        for (_, rule) in table.rules() {
+            let mark = rule.spec.comment.as_deref().and_then(marks::cni_comment);
+            if mark.is_some_and(|m| m.container.same_or_prefix(id)) {
+                all.push("xt-rule", &table.source, rule.line.clone());
+            }
+        }
+    }
+    all.out
+}
+
+/// True if a line of text holds this address as a word of its own: `10.0.0.1` is not in `10.0.0.10`.
+fn names_address(line: &str, ip: IpAddr) -> bool {
+    let text = ip.to_string();
+    let inside = |c: char| c.is_ascii_hexdigit() || c == '.' || (ip.is_ipv6() && c == ':');
+    line.match_indices(&text).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + text.len()..].chars().next();
+        !before.is_some_and(inside) && !after.is_some_and(|c| inside(c) && !(c == ':' && ip.is_ipv4()))
+    })
+}
