@@ -6,4 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod cni;
+pub mod crictl;
+mod items;
 pub mod kube;
