@@ -8,5 +8,7 @@
 pub mod addr;
 pub mod cni;
 pub mod crictl;
+pub mod ip;
 mod items;
 pub mod kube;
+mod problems;
