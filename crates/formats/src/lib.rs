@@ -8,7 +8,7 @@
 pub mod addr;
 pub mod cni;
 pub mod crictl;
-pub mod ip;
+pub mod iptables;
 mod items;
 pub mod kube;
-mod problems;
+pub mod text;
