@@ -7,6 +7,7 @@
 
 pub mod addr;
 pub mod cni;
+pub mod conntrack;
 pub mod crictl;
 pub mod iptables;
 mod items;
