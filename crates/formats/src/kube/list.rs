@@ -234,7 +234,10 @@ impl<'a> State<'a> {
         let promised = self.list_kind.as_deref().and_then(Kind::parse).or(self.hint);
         let mut lacks = Vec::new();
         if self.has_items {
-            if let Some(kind) = promised {
+            // A file that holds other things than its name promises says nothing about what it promised.
+            if let Some(kind) = promised
+                && (self.outcome.kinds.is_empty() && self.outcome.ignored == 0)
+            {
                 self.outcome.add(kind, 0);
             }
             if let Some(meta) = parts.get("metadata") {

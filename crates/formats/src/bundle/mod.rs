@@ -1,0 +1,117 @@
+//! A recorded node: a folder or archive of other tools' output becomes a [`NodeState`].
+
+mod collect;
+mod files;
+mod finish;
+mod input;
+mod join;
+mod node;
+mod pods;
+mod recognise;
+mod second;
+
+use std::ops::ControlFlow;
+
+use sexton_core::model::{CtEntry, NodeState, Problem, Unread};
+
+pub use files::{FileEntry, Files, LimitError, Limits, MemoryFiles, VisitError, Visitor, clean_path};
+
+use collect::Collector;
+
+/// A test for entries of the connection tracking table.
+pub type EntryTest = Box<dyn Fn(&CtEntry) -> bool>;
+
+/// Makes a test for entries from all other parts of the state.
+pub type Keep = Box<dyn Fn(&NodeState) -> EntryTest>;
+
+/// How a bundle is read.
+#[derive(Default)]
+pub struct BundleOptions {
+    /// The node that it must be of.
+    pub node: Option<String>,
+    /// Its limits.
+    pub limits: Limits,
+    /// Which entries of the connection tracking table are kept; all are counted. All unless told.
+    pub keep: Option<Keep>,
+}
+
+/// A bundle that cannot be judged at all.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// It cannot be opened.
+    #[error("cannot open the bundle")]
+    Visit(#[from] VisitError),
+    /// It is of another node.
+    #[error("the bundle is of node {found:?} ({source_of_name}), not of {asked:?}")]
+    OtherNode {
+        /// The node that was asked for.
+        asked: String,
+        /// The node that it is of.
+        found: String,
+        /// What says so.
+        source_of_name: String,
+    },
+    /// It holds nothing that is known here.
+    #[error("the bundle holds no file that is known here ({} files)", .unread.len())]
+    Empty {
+        /// Its files.
+        unread: Vec<Unread>,
+    },
+}
+
+/// Reads a bundle.
+///
+/// Files are recognised by name at any depth, else by content; what is neither is listed as unread. A file that is
+/// broken gives problems with their places, and the rest is used.
+///
+/// # Errors
+///
+/// [`BundleError`] when it cannot be opened, is of another node than `options.node`, or holds nothing.
+pub fn read(files: &mut dyn Files, options: &BundleOptions) -> Result<NodeState, BundleError> {
+    let mut collector = Collector::new(options.limits);
+    let walked = files.visit(&mut |entry, reader| collector.file(entry, reader));
+    let cut = match walked {
+        Ok(refused) => {
+            collector.refused(refused);
+            None
+        }
+        Err(err) if collector.is_empty() => return Err(err.into()),
+        Err(err) => Some(chain(&err)),
+    };
+    let conntrack = collector.conntrack.clone();
+    let mut state = finish::finish(collector, options, cut)?;
+    if !conntrack.is_empty() {
+        let keep = options.keep.as_ref().map(|keep| keep(&state));
+        let mut second = second::ConntrackReader::new(options.limits, keep);
+        let walked = files.visit(&mut |entry, reader| {
+            if conntrack.contains(&entry.path) {
+                second.file(entry, reader);
+            }
+            ControlFlow::Continue(())
+        });
+        second.finish(&mut state, walked.err().map(|err| chain(&err)));
+    }
+    Ok(state)
+}
+
+/// An error with its causes, in one line.
+fn chain(err: &dyn std::error::Error) -> String {
+    let mut out = err.to_string();
+    let mut source = err.source();
+    while let Some(cause) = source {
+        out.push_str(": ");
+        out.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    out
+}
+
+fn problem(place: impl Into<String>, what: impl Into<String>) -> Problem {
+    Problem {
+        place: place.into(),
+        what: what.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

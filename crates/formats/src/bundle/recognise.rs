@@ -1,0 +1,344 @@
+//! What a file is: by the name that a known collector gives it, else by its content. Nothing is guessed: a file that
+//! neither names nor shows what it is stays unread.
+
+use sexton_core::model::{Family, XtVariant};
+
+use crate::kube::Kind;
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// Objects of the API, of this kind where they do not say it themselves.
+    Kube(Option<Kind>),
+    /// A static Pod's manifest.
+    Manifest,
+    /// `crictl pods -o json`.
+    CrictlPods,
+    /// `crictl ps -a -o json`.
+    CrictlPs,
+    /// `crictl inspectp`.
+    CrictlInspectp,
+    /// `iptables-save` or `iptables -S`.
+    Iptables {
+        family: Option<Family>,
+        variant: Option<XtVariant>,
+        table: Option<&'static str>,
+    },
+    /// `nft list ruleset`, as text or JSON: told apart by content.
+    Nft,
+    /// `conntrack -L` or `/proc/net/nf_conntrack`.
+    Conntrack,
+    /// `ip addr` or `ip link`.
+    IpLink,
+    /// `ip addr`.
+    IpAddr,
+    /// `ip route`.
+    IpRoute,
+    /// `ip neigh`.
+    IpNeigh,
+    /// A host-local lease.
+    Lease,
+    /// A cached CNI result.
+    CniCache,
+    /// A CNI configuration.
+    CniConfig,
+    /// `meta.json`.
+    Meta,
+    /// `node.txt`.
+    NodeName,
+    /// What a run must not see: the expectations of a test case.
+    Ignored,
+    /// Known by name, and not read; why.
+    Known(&'static str),
+}
+
+/// The last part of a path, in lower case.
+fn base(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase()
+}
+
+/// The directories of a path.
+fn dirs(path: &str) -> Vec<&str> {
+    let mut parts: Vec<_> = path.split('/').collect();
+    parts.pop();
+    parts
+}
+
+const WINDOWS: &str = "state of a Windows node: no rule of this version judges it";
+const NOT_JUDGED: &str = "no rule of this version judges it";
+
+/// By name, at whatever depth.
+pub(crate) fn by_name(path: &str) -> Option<FileKind> {
+    let base = base(path);
+    let dirs = dirs(path);
+    let plain = base.strip_suffix(".gz").unwrap_or(&base);
+    if matches!(plain, "expected.json" | "expected.txt") {
+        return Some(FileKind::Ignored);
+    }
+    // Files of CNI have names of their own, so their directories tell.
+    if let [.., "networks", _] = dirs.as_slice() {
+        return Some(FileKind::Lease);
+    }
+    if let [.., "cni", "results"] = dirs.as_slice() {
+        return Some(FileKind::CniCache);
+    }
+    if dirs.last() == Some(&"net.d") {
+        return Some(FileKind::CniConfig);
+    }
+    let (stem, extension) = match plain.rsplit_once('.') {
+        Some((
+            stem,
+            extension @ ("json" | "txt" | "yaml" | "yml" | "log" | "out" | "csv" | "xml" | "conf"
+            | "conflist"),
+        )) => (stem, extension),
+        _ => (plain, ""),
+    };
+    if matches!(extension, "conf" | "conflist") {
+        return (dirs.last() == Some(&"cni")).then_some(FileKind::CniConfig);
+    }
+    if dirs.last() == Some(&"manifests") && matches!(extension, "yaml" | "yml" | "json") {
+        return Some(FileKind::Manifest);
+    }
+    let stem = stem.replace('_', "-");
+    Some(match stem.as_str() {
+        "meta" if extension == "json" => FileKind::Meta,
+        "node" if matches!(extension, "txt" | "") => FileKind::NodeName,
+        "pods" | "pod" | "kubelet-pods" | "kubectl-pods" => FileKind::Kube(Some(Kind::Pod)),
+        "services" | "service" | "svc" => FileKind::Kube(Some(Kind::Service)),
+        "endpointslices" | "endpointslice" => FileKind::Kube(Some(Kind::EndpointSlice)),
+        "nodes" => FileKind::Kube(Some(Kind::Node)),
+        "node" => FileKind::Kube(Some(Kind::Node)),
+        "servicecidrs" | "servicecidr" => FileKind::Kube(Some(Kind::ServiceCidr)),
+        "crictl-pods" | "crictl-pods-o-json" => FileKind::CrictlPods,
+        "crictl-ps" | "crictl-ps-a" | "crictl-containers" => FileKind::CrictlPs,
+        "nft" | "nftables" | "nft-list-ruleset" | "nft-ruleset" => FileKind::Nft,
+        "conntrack" | "conntrack-l" | "nf-conntrack" => FileKind::Conntrack,
+        "ip-addr" | "ip-address" | "ip-a" | "address" | "addr" => FileKind::IpAddr,
+        "ip-link" | "link" => FileKind::IpLink,
+        "ip-route" | "route" | "route-table-all" | "ip-route-table-all" | "ip6-route" | "ip-6-route" => {
+            FileKind::IpRoute
+        }
+        "ip-neigh" | "ip-neighbor" | "ip-neighbour" | "neigh" => FileKind::IpNeigh,
+        "ip-rule" | "ip6-rule" | "rule" | "ipset" | "ipset-save" | "ipvsadm" => FileKind::Known(NOT_JUDGED),
+        "hns-networks" | "hns-endpoints" | "hns-loadbalancers" | "hns-namespaces" | "azure-vnet"
+        | "azure-vnet-ipam" | "azure-endpoints" | "nic" | "imds-network" | "interfaceinfo" | "counters"
+        | "pktmon" | "pktmon-list" => FileKind::Known(WINDOWS),
+        stem if stem.starts_with("crictl-inspectp") || dirs.last() == Some(&"inspectp") => {
+            FileKind::CrictlInspectp
+        }
+        stem if stem.contains("iptables") || stem.contains("ip6tables") || stem.contains("xtables") => {
+            iptables(stem)
+        }
+        _ if plain.ends_with(".pcap") || plain.ends_with(".pcapng") => {
+            FileKind::Known("a capture: no rule of this version judges it")
+        }
+        _ => return None,
+    })
+}
+
+/// What a name such as `ip6tables-legacy-save` or `iptables-nat` tells; the text's own header wins.
+fn iptables(stem: &str) -> FileKind {
+    let family = if stem.contains("ip6tables") {
+        Some(Family::Ipv6)
+    } else if stem.contains("iptables-save") {
+        Some(Family::Ipv4)
+    } else {
+        None
+    };
+    let variant = if stem.contains("legacy") {
+        Some(XtVariant::Legacy)
+    } else if stem.contains("nft") {
+        Some(XtVariant::Nft)
+    } else {
+        None
+    };
+    let table = ["nat", "mangle", "raw", "security", "filter"]
+        .into_iter()
+        .find(|table| stem.split(['-', '.']).any(|word| word == *table));
+    FileKind::Iptables {
+        family,
+        variant,
+        table,
+    }
+}
+
+/// By content, from the beginning of the decoded text.
+pub(crate) fn by_content(head: &[u8]) -> Option<FileKind> {
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim_start();
+    let iptables = FileKind::Iptables {
+        family: None,
+        variant: None,
+        table: None,
+    };
+    match text.as_bytes().first()? {
+        b'{' | b'[' => return json(text),
+        b'#' if text.starts_with("# Generated by ") && text.lines().next()?.contains("tables") => {
+            return Some(iptables);
+        }
+        b'*' if text.lines().nth(1).is_some_and(|line| line.starts_with(':')) => return Some(iptables),
+        _ => {}
+    }
+    let first = text.lines().find(|line| !line.starts_with('#'))?;
+    let words: Vec<_> = first.split_ascii_whitespace().collect();
+    if let [
+        "table",
+        "ip" | "ip6" | "inet" | "arp" | "bridge" | "netdev",
+        _,
+        "{",
+        ..,
+    ] = words.as_slice()
+    {
+        return Some(FileKind::Nft);
+    }
+    if first.contains(" src=")
+        && first.contains(" dst=")
+        && words.iter().filter(|w| w.starts_with("src=")).count() == 2
+    {
+        return Some(FileKind::Conntrack);
+    }
+    if text.contains("\nitems:") && (text.starts_with("apiVersion:") || text.starts_with("kind:")) {
+        return Some(FileKind::Kube(None));
+    }
+    None
+}
+
+fn json(text: &str) -> Option<FileKind> {
+    // White space aside; names do not hold any.
+    let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let has = |needle: &str| squeezed.contains(needle);
+    if squeezed.starts_with("{\"nftables\":") {
+        return Some(FileKind::Nft);
+    }
+    if has("\"kind\":\"cniCacheV1\"") {
+        return Some(FileKind::CniCache);
+    }
+    if has("\"cniVersion\":") && (has("\"plugins\":[") || has("\"type\":\"")) {
+        return Some(FileKind::CniConfig);
+    }
+    if has("\"podSandboxId\":") {
+        return Some(FileKind::CrictlPs);
+    }
+    if has("\"SANDBOX_READY\"") || has("\"SANDBOX_NOTREADY\"") {
+        let listed = squeezed.starts_with("{\"items\":");
+        return Some(if listed {
+            FileKind::CrictlPods
+        } else {
+            FileKind::CrictlInspectp
+        });
+    }
+    if has("\"apiVersion\":\"") && has("\"kind\":\"") {
+        return Some(FileKind::Kube(None));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_at_any_depth() {
+        let iptables = |family, variant, table| {
+            Some(FileKind::Iptables {
+                family,
+                variant,
+                table,
+            })
+        };
+        for (path, kind) in [
+            ("pods.json", Some(FileKind::Kube(Some(Kind::Pod)))),
+            ("a/b/Pods.yaml", Some(FileKind::Kube(Some(Kind::Pod)))),
+            ("pods.json.gz", Some(FileKind::Kube(Some(Kind::Pod)))),
+            ("nodes.json", Some(FileKind::Kube(Some(Kind::Node)))),
+            ("node.txt", Some(FileKind::NodeName)),
+            ("x/meta.json", Some(FileKind::Meta)),
+            ("x/expected.json", Some(FileKind::Ignored)),
+            ("iptables-save.txt", iptables(Some(Family::Ipv4), None, None)),
+            (
+                "ip6tables-legacy-save",
+                iptables(Some(Family::Ipv6), Some(XtVariant::Legacy), None),
+            ),
+            ("antrea/iptables", iptables(None, None, None)),
+            ("iptables-S-nat.txt", iptables(None, None, Some("nat"))),
+            ("nftables", Some(FileKind::Nft)),
+            ("nft.json", Some(FileKind::Nft)),
+            ("conntrack.txt", Some(FileKind::Conntrack)),
+            ("proc/net/nf_conntrack", Some(FileKind::Conntrack)),
+            ("ip-addr.json", Some(FileKind::IpAddr)),
+            ("route-table-all", Some(FileKind::IpRoute)),
+            ("var/lib/cni/networks/podnet/10.88.0.2", Some(FileKind::Lease)),
+            ("cni/results/podnet-abc-eth0", Some(FileKind::CniCache)),
+            ("etc/cni/net.d/10-bridge.conflist", Some(FileKind::CniConfig)),
+            (
+                "etc/kubernetes/manifests/kube-apiserver.yaml",
+                Some(FileKind::Manifest),
+            ),
+            ("ipset.txt", Some(FileKind::Known(NOT_JUDGED))),
+            ("counters.csv", Some(FileKind::Known(WINDOWS))),
+            ("notes.md", None),
+            ("networks/readme", None),
+            ("logs/agent/antrea-agent.log", None),
+        ] {
+            assert_eq!(by_name(path), kind, "{path}");
+        }
+    }
+
+    #[test]
+    fn contents_without_a_name() {
+        let iptables = Some(FileKind::Iptables {
+            family: None,
+            variant: None,
+            table: None,
+        });
+        for (text, kind) in [
+            ("# Generated by iptables-save v1.8.9\n*nat\n", iptables.clone()),
+            ("*nat\n:X - [0:0]\n", iptables),
+            ("* a list\n* of points\n", None),
+            ("table inet x {\n}\n", Some(FileKind::Nft)),
+            (
+                "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
+                Some(FileKind::Nft),
+            ),
+            ("{\"nftables\": []}", Some(FileKind::Nft)),
+            (
+                "udp 17 2 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=2 src=2.2.2.2 dst=1.1.1.1 sport=2 dport=1\n",
+                Some(FileKind::Conntrack),
+            ),
+            (
+                "{\"apiVersion\": \"v1\", \"items\": [{\"kind\": \"Pod\"",
+                Some(FileKind::Kube(None)),
+            ),
+            (
+                "{\"kind\":\"PodList\",\"apiVersion\":\"v1\"",
+                Some(FileKind::Kube(None)),
+            ),
+            (
+                "apiVersion: v1\nitems:\n- kind: Pod\n",
+                Some(FileKind::Kube(None)),
+            ),
+            (
+                "{\"items\": [{\"id\": \"x\", \"state\": \"SANDBOX_READY\"",
+                Some(FileKind::CrictlPods),
+            ),
+            (
+                "{\"containers\": [{\"id\": \"x\", \"podSandboxId\": \"y\"",
+                Some(FileKind::CrictlPs),
+            ),
+            (
+                "{\"status\": {\"id\": \"x\", \"state\": \"SANDBOX_READY\"",
+                Some(FileKind::CrictlInspectp),
+            ),
+            ("{\"kind\":\"cniCacheV1\"}", Some(FileKind::CniCache)),
+            (
+                "{\"cniVersion\": \"0.4.0\", \"plugins\": []}",
+                Some(FileKind::CniConfig),
+            ),
+            ("{\"a\": 1}", None),
+            ("hello", None),
+            ("", None),
+        ] {
+            assert_eq!(by_content(text.as_bytes()), kind, "{text}");
+        }
+    }
+}
