@@ -11,6 +11,8 @@ pub mod cni;
 pub mod conntrack;
 pub mod crictl;
 pub mod iptables;
+pub mod ip;
 mod items;
 pub mod kube;
+mod problems;
 pub mod text;
