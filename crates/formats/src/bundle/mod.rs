@@ -1,5 +1,6 @@
 //! A recorded node: a folder or archive of other tools' output becomes a [`NodeState`].
 
+mod archive;
 mod collect;
 mod files;
 mod finish;
@@ -14,6 +15,7 @@ use std::ops::ControlFlow;
 
 use sexton_core::model::{CtEntry, NodeState, Problem, Unread};
 
+pub use archive::Archive;
 pub use files::{FileEntry, Files, LimitError, Limits, MemoryFiles, VisitError, Visitor, clean_path};
 
 use collect::Collector;
@@ -69,7 +71,9 @@ pub enum BundleError {
 /// [`BundleError`] when it cannot be opened, is of another node than `options.node`, or holds nothing.
 pub fn read(files: &mut dyn Files, options: &BundleOptions) -> Result<NodeState, BundleError> {
     let mut collector = Collector::new(options.limits);
-    let walked = files.visit(&mut |entry, reader| collector.file(entry, reader));
+    let walked = visit(files, &options.limits, &mut |entry, reader| {
+        collector.file(entry, reader)
+    });
     let cut = match walked {
         Ok(refused) => {
             collector.refused(refused);
@@ -83,7 +87,7 @@ pub fn read(files: &mut dyn Files, options: &BundleOptions) -> Result<NodeState,
     if !conntrack.is_empty() {
         let keep = options.keep.as_ref().map(|keep| keep(&state));
         let mut second = second::ConntrackReader::new(options.limits, keep);
-        let walked = files.visit(&mut |entry, reader| {
+        let walked = visit(files, &options.limits, &mut |entry, reader| {
             if conntrack.contains(&entry.path) {
                 second.file(entry, reader);
             }
@@ -92,6 +96,50 @@ pub fn read(files: &mut dyn Files, options: &BundleOptions) -> Result<NodeState,
         second.finish(&mut state, walked.err().map(|err| chain(&err)));
     }
     Ok(state)
+}
+
+/// Visits all files, those of a tar inside of the bundle too.
+fn visit(
+    files: &mut dyn Files,
+    limits: &Limits,
+    visitor: &mut Visitor<'_>,
+) -> Result<Vec<Unread>, VisitError> {
+    let mut nested_refused = Vec::new();
+    let mut nested_failed = None;
+    let refused = files.visit(&mut |entry, reader| {
+        if !archive::is_nested(&entry.path) {
+            return visitor(entry, reader);
+        }
+        let mut flow = ControlFlow::Continue(());
+        let walked = archive::visit_nested(&entry.path, reader, limits, &mut |entry, reader| {
+            flow = if archive::is_nested(&entry.path) {
+                // One level is enough for what collectors make.
+                nested_refused.push(Unread {
+                    path: entry.path.clone(),
+                    why: "an archive inside of an archive of the bundle".to_owned(),
+                });
+                ControlFlow::Continue(())
+            } else {
+                visitor(entry, reader)
+            };
+            flow
+        });
+        match walked {
+            Ok(refused) => nested_refused.extend(refused),
+            Err(VisitError::NotAnArchive) => nested_refused.push(Unread {
+                path: entry.path.clone(),
+                why: VisitError::NotAnArchive.to_string(),
+            }),
+            // The others are good; that something lacks is said at the end.
+            Err(err) => nested_failed = nested_failed.take().or(Some(err)),
+        }
+        flow
+    })?;
+    nested_refused.extend(refused);
+    match nested_failed {
+        Some(err) => Err(err),
+        None => Ok(nested_refused),
+    }
 }
 
 /// An error with its causes, in one line.

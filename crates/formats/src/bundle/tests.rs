@@ -641,3 +641,80 @@ fn a_bundle_of_nothing_is_an_error() {
     );
     assert!(of(&[]).is_err());
 }
+
+#[test]
+fn an_archive_inside_of_an_archive_is_read() {
+    use std::io::{Cursor, Write as _};
+    let tar = |files: &[(&str, &[u8])]| {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            builder.append_data(&mut header, path, *content).unwrap();
+        }
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&builder.into_inner().unwrap()).unwrap();
+        gzip.finish().unwrap()
+    };
+    let deep = tar(&[("services.json", b"{}")]);
+    let inner = tar(&[
+        ("pods.json", pods(&[("a", "x", "u1", "n1")]).as_bytes()),
+        ("deep.tgz", &deep),
+    ]);
+    let outer = tar(&[
+        ("node.txt", b"n1"),
+        ("sub/inner.tar.gz", &inner),
+        ("other.tar", b"no tar"),
+    ]);
+    let state = read(
+        &mut Archive::new(Cursor::new(outer), Limits::default()),
+        &BundleOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        summary(&state),
+        "node n1 at 
+sub/inner.tar.gz/pods.json (taken as all Pods of the node): 1 items
+unread sub/inner.tar.gz/deep.tgz: an archive inside of an archive of the bundle
+unread other.tar: not an archive that is known here (expected tar, tar.gz or zip)
+problem sub/inner.tar.gz/deep.tgz: refused: an archive inside of an archive of the bundle
+problem other.tar: refused: not an archive that is known here (expected tar, tar.gz or zip)
+"
+    );
+}
+
+#[test]
+fn a_cut_archive_makes_everything_partial() {
+    use std::io::Cursor;
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, content) in [
+        ("pods.json", pods(&[("a", "x", "u1", "n1")])),
+        ("nodes.json", " ".repeat(2000)),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        builder
+            .append_data(&mut header, path, content.as_bytes())
+            .unwrap();
+    }
+    let mut bytes = builder.into_inner().unwrap();
+    bytes.truncate(bytes.len() - 2000);
+    let state = read(
+        &mut Archive::new(Cursor::new(bytes), Limits::default()),
+        &BundleOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(state.pods.value.len(), 1);
+    let why = state.pods.completeness.why().unwrap();
+    assert!(
+        why.starts_with("the bundle was not read to its end: cannot read the bundle after \"nodes.json\": "),
+        "{why}"
+    );
+    assert!(
+        read(
+            &mut Archive::new(Cursor::new(b"hello"), Limits::default()),
+            &BundleOptions::default()
+        )
+        .is_err()
+    );
+}
