@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use crate::{
     finding::{Evidence, Finding, XtPlace},
     marks,
-    model::{ContainerId, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtTable},
+    model::{
+        ContainerId, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtRule, XtTable,
+    },
     roster::Roster,
     rules::{self, Rule},
     services::ServiceMap,
@@ -146,12 +148,13 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
     };
     let tables = &state.xtables.value;
     put("xt-rule", tables.iter().flat_map(XtTable::rules).count());
+    let is_unit = |rule: &XtRule| marks::is_hostport_jump(rule) || marks::is_masquerade_jump(rule);
     put(
         "xt-unit",
         tables
             .iter()
             .flat_map(XtTable::rules)
-            .filter(|(_, r)| marks::is_hostport_jump(r))
+            .filter(|(_, rule)| is_unit(rule))
             .count(),
     );
     put("nft-rule", state.nft.value.rules.len());

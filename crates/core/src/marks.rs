@@ -65,3 +65,20 @@ pub fn hostport_mark(rule: &XtRule) -> Option<(CniMark, &str)> {
     let comment = rule.spec.comment.as_deref().filter(|c| c.starts_with("dnat "))?;
     Some((cni_comment(comment)?, unit))
 }
+
+/// True for the name of the chain that bridge and ptp give a container for its masquerade: `CNI-` and 24 hex digits (plugins
+/// `pkg/utils/utils.go`, `FormatChainName`).
+pub fn is_masquerade_chain(name: &str) -> bool {
+    name.strip_prefix("CNI-")
+        .is_some_and(|rest| rest.len() == 24 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// True for a marked jump to a container's masquerade chain.
+pub fn is_masquerade_jump(rule: &XtRule) -> bool {
+    rule.spec.target.as_deref().is_some_and(is_masquerade_chain)
+        && rule
+            .spec
+            .comment
+            .as_deref()
+            .is_some_and(|c| cni_comment(c).is_some())
+}

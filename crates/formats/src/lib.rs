@@ -10,6 +10,7 @@ pub mod bundle;
 pub mod cni;
 pub mod conntrack;
 pub mod crictl;
+pub mod ip;
 pub mod iptables;
 pub mod ip;
 mod items;

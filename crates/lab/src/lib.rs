@@ -3,7 +3,7 @@
 //! A [`LabNode`] is a network, mount, PID and UTS namespace in which a real containerd with real CNI plugins runs, with everything in the
 //! place where it lies on a real node, a stand-in for the Kubernetes API, and a second namespace for the clients outside.
 //! [`faults`] puts stale state on it, with the tools that leave such state in the world, beside living things that look almost the same;
-//! what was put there is written down ([`truth::Truth`], `lab.json`), so that a test or a demo can check a program against it. [`load`]
+//! what was put there is written down ([`truth::Truth`], `lab.json`), so that a test or a demo can check a program against it. `sexton-lab load`
 //! talks to the living all the while and counts what failed.
 //!
 //! ```no_run
@@ -25,15 +25,20 @@ mod cmd;
 pub mod cri;
 mod echo;
 mod error;
+pub mod faults;
 pub mod kubeserver;
 mod node;
 mod ns;
 mod pods;
 pub mod skip;
+pub mod snapshot;
+mod talk;
 pub mod truth;
 
 pub use cmd::{CommandError, Output};
 pub use error::LabError;
+pub use faults::Fault;
 pub use node::{LabNode, LabOptions, Place, Variant, unsupported};
 pub use ns::{NsError, in_netns};
 pub use pods::{NPL_ANNOTATION, Pod, PodSpec};
+pub use talk::{Probe, probe};

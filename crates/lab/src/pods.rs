@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sexton_linux::cri::proto::{NamespaceMode, NamespaceOption, PodSandboxMetadata};
 use sexton_linux::cri::{CriClient, SandboxInfo};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::api::Resource;
 use crate::cri::{
@@ -291,8 +293,15 @@ impl Pods {
     }
 }
 
+/// A sandbox that is being made.
+pub(crate) type Making = JoinHandle<Result<Made, LabError>>;
+
+/// How long making one may take; the kubelet's own default is two minutes.
+const MAKE_DEADLINE: Duration = Duration::from_secs(120);
+
 /// What the runtime says about a sandbox that was just made.
-struct Made {
+#[derive(Debug)]
+pub(crate) struct Made {
     sandbox: String,
     ip: Ipv4Addr,
     info: SandboxInfo,
@@ -332,52 +341,63 @@ impl LabNode {
     ///
     /// [`LabError`] of the first that failed; the others may have been made.
     pub fn pods(&self, specs: impl IntoIterator<Item = PodSpec>) -> Result<Vec<Pod>, LabError> {
-        let cri = self.cri()?;
-        let node = &self.options.node_name;
         let mut jobs = Vec::new();
         for spec in specs {
-            let uid = random_id()?;
-            self.api.put(Resource::Pods, spec.object(&uid, node, None));
-            let task = self
-                .tokio
-                .spawn(make(cri.clone(), spec.sandbox(&uid, self.cgroup())));
+            let (uid, task) = self.begin_pod(&spec)?;
             jobs.push((spec, uid, task));
         }
-        let mut pods = Vec::new();
-        for (spec, uid, task) in jobs {
-            let made = self
-                .tokio
-                .block_on(task)
-                .map_err(|ended| LabError::State(format!("making a sandbox ended early: {ended}")))??;
-            let pod = Pod {
-                namespace: spec.namespace.clone(),
-                name: spec.name.clone(),
-                uid,
-                ip: made.ip,
-                sandbox: made.sandbox,
-                netns: made.info.netns.unwrap_or_default(),
-                pid: made.info.pid.unwrap_or_default(),
-                spec,
-            };
-            self.serve(&pod)?;
-            self.api
-                .put(Resource::Pods, pod.spec.object(&pod.uid, node, Some(pod.ip)));
-            {
-                let mut truth = lock(&self.truth);
-                truth.targets.extend(pod.targets());
-                truth.pods.push(PodRecord {
-                    namespace: pod.namespace.clone(),
-                    name: pod.name.clone(),
-                    uid: pod.uid.clone(),
-                    ip: pod.ip,
-                    sandbox: pod.sandbox.clone(),
-                    state: PodState::Living,
-                });
-            }
-            pods.push(pod);
+        jobs.into_iter()
+            .map(|(spec, uid, task)| self.finish_pod(spec, uid, task))
+            .collect()
+    }
+
+    /// Puts a Pod into the API and has its sandbox made in the background.
+    pub(crate) fn begin_pod(&self, spec: &PodSpec) -> Result<(String, Making), LabError> {
+        let (cri, uid) = (self.cri()?, random_id()?);
+        self.api
+            .put(Resource::Pods, spec.object(&uid, &self.options.node_name, None));
+        let task = self.tokio.spawn(make(
+            cri.with_deadline(MAKE_DEADLINE),
+            spec.sandbox(&uid, self.cgroup()),
+        ));
+        Ok((uid, task))
+    }
+
+    /// Waits for a Pod's sandbox, lets it answer, and tells the API its address.
+    pub(crate) fn finish_pod(&self, spec: PodSpec, uid: String, task: Making) -> Result<Pod, LabError> {
+        let made = self
+            .tokio
+            .block_on(task)
+            .map_err(|ended| LabError::State(format!("making a sandbox ended early: {ended}")))??;
+        let pod = Pod {
+            namespace: spec.namespace.clone(),
+            name: spec.name.clone(),
+            uid,
+            ip: made.ip,
+            sandbox: made.sandbox,
+            netns: made.info.netns.unwrap_or_default(),
+            pid: made.info.pid.unwrap_or_default(),
+            spec,
+        };
+        self.serve(&pod)?;
+        self.api.put(
+            Resource::Pods,
+            pod.spec.object(&pod.uid, &self.options.node_name, Some(pod.ip)),
+        );
+        {
+            let mut truth = lock(&self.truth);
+            truth.targets.extend(pod.targets());
+            truth.pods.push(PodRecord {
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+                ip: pod.ip,
+                sandbox: pod.sandbox.clone(),
+                state: PodState::Living,
+            });
         }
         self.save_truth()?;
-        Ok(pods)
+        Ok(pod)
     }
 
     fn serve(&self, pod: &Pod) -> Result<(), LabError> {

@@ -86,6 +86,8 @@ pub enum PodState {
     Zombie,
     /// In the API, its sandbox not ready.
     NotReady,
+    /// In the API and running, while the runtime has lost its store and lists nothing.
+    Unlisted,
 }
 
 /// A Pod that was made here.
@@ -116,10 +118,7 @@ pub struct Expected {
     pub verdict: String,
     /// `repair` or `report`.
     pub action: String,
-    /// The object as its own tool prints it, where that line is the same at every look (iptables-save, nft, a path).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// Words that the object's text must hold.
+    /// What the object's text must hold; a whole line where its own tool prints the same one at every look.
     pub contains: Vec<String>,
 }
 

@@ -52,12 +52,7 @@ fn is_hostport(rule: &XtRule) -> bool {
 /// bridge's and ptp's masquerade has a chain a container, `CNI-` and 24 hex digits, whose rules bear the same comment: they
 /// are judged with the jump to it (plugins `pkg/ip/ipmasq_linux.go`, `utils.FormatChainName`).
 fn in_own_chain(chain: &XtChain) -> bool {
-    chain.policy.is_none() && is_masquerade_chain(&chain.name)
-}
-
-fn is_masquerade_chain(name: &str) -> bool {
-    name.strip_prefix("CNI-")
-        .is_some_and(|rest| rest.len() == 24 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+    chain.policy.is_none() && marks::is_masquerade_chain(&chain.name)
 }
 
 fn judge_rule(
@@ -93,19 +88,33 @@ fn judge_rule(
         .spec
         .target
         .as_deref()
-        .filter(|t| is_masquerade_chain(t))
+        .filter(|t| marks::is_masquerade_chain(t))
         .and_then(|t| table.chain(t));
     let mut delete = vec![rule.line.clone()];
     let mut drop_chains = Vec::new();
+    let mut why_not = residence.lacks().map(|l| format!("a repair needs {l}"));
     let object = match unit {
         Some(unit) => {
-            let shared = table
+            // A container with two addresses has two jumps to its chain: one unit, named by the first.
+            let jumps = table
                 .rules()
-                .any(|(_, r)| r.spec.target.as_deref() == Some(&unit.name) && r.line != rule.line);
-            if !shared {
-                delete.extend(unit.rules.iter().map(|r| r.line.clone()));
-                drop_chains.push(unit.name.clone());
+                .filter(|(_, r)| r.spec.target.as_deref() == Some(&unit.name));
+            let (own, foreign): (Vec<_>, Vec<_>) = jumps.partition(|(_, r)| {
+                r.spec.comment.as_deref().and_then(marks::cni_comment).as_ref() == Some(mark)
+            });
+            if own.first().is_some_and(|(_, first)| first.line != rule.line) {
+                return None;
             }
+            if !foreign.is_empty() {
+                why_not = Some(format!(
+                    "{} rules that are not this container's jump to {}",
+                    foreign.len(),
+                    unit.name
+                ));
+            }
+            delete = own.iter().map(|(_, r)| r.line.clone()).collect();
+            delete.extend(unit.rules.iter().map(|r| r.line.clone()));
+            drop_chains.push(unit.name.clone());
             Object::XtUnit {
                 place: Judge::place(table),
                 chain: chain.name.clone(),
@@ -125,7 +134,7 @@ fn judge_rule(
     Some(Finding {
         rule: RULE.id,
         verdict,
-        why_not_repair: residence.lacks().map(|l| format!("a repair needs {l}")),
+        why_not_repair: why_not,
         object,
         owner: residence.owner,
         consequence: consequence.to_owned(),

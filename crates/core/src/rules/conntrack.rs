@@ -431,6 +431,10 @@ fn undnatted(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
     }
     // A load balancer's address may rightly be reached untranslated: it is somebody else's machine.
     let served = served(judge, entry).filter(|s| s.front == Front::ClusterIp)?;
+    // A node-local cache (NodeLocal DNSCache) answers at the Service's address itself.
+    if judge.roster.is_node_ip(entry.original.dst) {
+        return None;
+    }
     let backends = judge.services.backends(served);
     if backends.is_empty() {
         return None;

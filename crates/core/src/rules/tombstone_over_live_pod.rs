@@ -60,7 +60,10 @@ fn judge_element(judge: &Judge<'_>, set: &NftSet, element: &NftElement) -> Optio
             "our mark {TOMBSTONE_MARK:?} in its comment: somebody else set it"
         ));
     }
-    let who = crate::plan::pod_or_nobody(at.owner.as_ref().map(|o| o.pod_name()).as_ref());
+    let who = match &at.owner {
+        Some(owner) => format!("Pod {} lives there", owner.pod_name()),
+        None => "the address is in use".to_owned(),
+    };
     Some(Finding {
         rule: RULE.id,
         verdict: Verdict::Conflict,
@@ -72,7 +75,7 @@ fn judge_element(judge: &Judge<'_>, set: &NftSet, element: &NftElement) -> Optio
             element: element.clone(),
         },
         owner: at.owner,
-        consequence: format!("Packets from outside to {ip} are dropped, and {who} lives there."),
+        consequence: format!("Packets from outside to {ip} are dropped, and {who}."),
         evidence,
         witnesses: at.witnesses,
         remedy: Some(Remedy::NftElement {

@@ -43,6 +43,7 @@ pub(crate) fn conflist(slow: bool) -> String {
 pub(crate) const SLOW_PLUGIN: &str = r#"#!/bin/sh
 in=$(cat)
 if [ "$CNI_COMMAND" = ADD ]; then
+  echo "$CNI_CONTAINERID" > "$0.started.new" && mv "$0.started.new" "$0.started"
   sleep "$(cat "$0.seconds" 2>/dev/null || echo 5)"
   printf %s "$in" | jq -c '.prevResult + {cniVersion}'
 fi

@@ -22,6 +22,7 @@ use crate::truth::Truth;
 pub use place::Place;
 pub(crate) use place::{Process, child_of};
 use runtime::Runtime;
+pub(crate) use runtime::import_image;
 
 /// Port of the API's stand-in on the node's loopback.
 pub(crate) const API_PORT: u16 = 6443;
@@ -171,7 +172,7 @@ impl LabNode {
 
         let api = Api::start(place, &options, machine_id, tokio.handle())?;
         let (runtime, cri) = tokio.block_on(Runtime::start(place))?;
-        runtime::import_image(place)?;
+        import_image(place)?;
         let node = Self {
             place: place.clone(),
             truth: Mutex::new(Truth::new(place, &options)),
@@ -244,20 +245,31 @@ impl LabNode {
         Ok(())
     }
 
-    /// Writes the CNI configuration: the usual one, or with a slow plugin at its end that takes `slow` seconds on ADD. The runtime reads it
-    /// when it starts.
+    /// Writes the CNI configuration: the usual one, or with a slow plugin at its end that takes `slow` seconds on ADD; and waits until
+    /// the runtime has it.
     ///
     /// # Errors
     ///
-    /// [`LabError::File`].
-    pub fn write_conflist(&self, slow: Option<u32>) -> Result<(), LabError> {
+    /// [`LabError::File`]; [`LabError::NotReady`] when the runtime does not take it.
+    pub(crate) fn write_conflist(&self, slow: Option<u32>) -> Result<(), LabError> {
         if let Some(seconds) = slow {
             write(&self.path("cni-bin/slow.seconds"), seconds.to_string())?;
         }
+        // In place: containerd reads its configuration again after a write, and not after a file was moved in.
         write(
             &self.path("net.d/10-podnet.conflist"),
             files::conflist(slow.is_some()),
-        )
+        )?;
+        let Ok(cri) = self.cri() else { return Ok(()) };
+        self.wait_for("the runtime's new CNI configuration", || {
+            let status = self.tokio.block_on(cri.status(true))?;
+            let config = status
+                .info
+                .get("cniconfig")
+                .map(String::as_str)
+                .unwrap_or_default();
+            Ok(config.contains("slow") == slow.is_some())
+        })
     }
 
     /// Parent of the sandboxes' cgroups.
@@ -543,7 +555,10 @@ route add 10.96.0.0/12 via {NODE_IP}
 /// Kernel settings of the two namespaces. UDP entries live for an hour, so that a slow machine does not lose the stale ones before anybody
 /// looks; TIME_WAIT is short, because the table's size is the machine's and the clients make thousands of connections.
 fn sysctls(place: &Place) -> Result<(), LabError> {
-    const NODE: [(&str, &str); 4] = [
+    const NODE: [(&str, &str); 6] = [
+        // No duplicate detection, which changes addresses by itself seconds later.
+        ("net/ipv6/conf/all/accept_dad", "0"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
         ("net/ipv4/ip_forward", "1"),
         ("net/netfilter/nf_conntrack_tcp_timeout_time_wait", "2"),
         ("net/netfilter/nf_conntrack_udp_timeout", "3600"),
