@@ -23,6 +23,7 @@ pub use place::Place;
 pub(crate) use place::{Process, child_of};
 use runtime::Runtime;
 pub(crate) use runtime::import_image;
+pub(crate) use teardown::down;
 
 /// Port of the API's stand-in on the node's loopback.
 pub(crate) const API_PORT: u16 = 6443;
@@ -290,7 +291,7 @@ impl LabNode {
         let place = self.place.clone();
         drop(self);
         if place.dir().exists() {
-            teardown::down(&place)
+            down(&place)
         } else {
             Ok(())
         }
@@ -303,7 +304,7 @@ impl Drop for LabNode {
         self.api.stop();
         self.crash_runtime();
         // What stays behind is found and told by `down`, and by the next `up` in the same place.
-        let _ = teardown::down(&self.place);
+        let _ = down(&self.place);
         for holder in &mut self.holders {
             let _ = holder.wait();
         }
@@ -324,7 +325,7 @@ impl Drop for Unfinished {
                 let _ = holder.kill();
                 let _ = holder.wait();
             }
-            let _ = teardown::down(&self.place);
+            let _ = down(&self.place);
         }
     }
 }

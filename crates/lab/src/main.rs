@@ -1,0 +1,295 @@
+//! `sexton-lab`: the lab node from a shell.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "what a command prints is its result")]
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use sexton_lab::api::ApiFault;
+use sexton_lab::keeper::{self, Request, chain};
+use sexton_lab::load::{Load, LoadOptions};
+use sexton_lab::snapshot::Snapshot;
+use sexton_lab::truth::Truth;
+use sexton_lab::{Fault, LabOptions, Place, Variant, probe};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A test node for Sexton: a real containerd with CNI in namespaces of its own, stale state beside living Pods, and clients that
+/// talk to the living.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Debug, Subcommand)]
+enum Act {
+    /// Make a node in a directory that is empty or absent; it stays until `down`
+    Up {
+        dir: PathBuf,
+        /// Which tables the node's iptables writes to
+        #[arg(long, value_enum, default_value_t = Variant::Nft)]
+        variant: Variant,
+        /// Name of the node
+        #[arg(long, default_value = "worker-a")]
+        node: String,
+    },
+    /// Keep a node, in the foreground; `up` starts this
+    #[command(hide = true)]
+    Keep {
+        dir: PathBuf,
+        #[arg(long, value_enum)]
+        variant: Variant,
+        #[arg(long)]
+        node: String,
+    },
+    /// Make stale state of these kinds, each once
+    Fault {
+        dir: PathBuf,
+        /// All kinds
+        #[arg(long, conflicts_with = "faults", required_unless_present = "faults")]
+        all: bool,
+        #[arg(value_enum)]
+        faults: Vec<Fault>,
+    },
+    /// Let the API fail for a resource (pods, services, nodes, endpointslices, servicecidrs), or work again
+    Api {
+        dir: PathBuf,
+        /// Plural of the resource; without it everything works again
+        resource: Option<String>,
+        /// `forbidden`, `server-error`, `cut`, `expired`, or a number of milliseconds to wait
+        #[arg(requires = "resource", value_parser = api_fault)]
+        fault: Option<ApiFault>,
+    },
+    /// Kill the runtime (`crash`) or start it again (`start`)
+    Runtime {
+        dir: PathBuf,
+        #[arg(value_parser = ["crash", "start"])]
+        act: String,
+    },
+    /// Run a command inside the node
+    Exec {
+        dir: PathBuf,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Ask once at every target, also at those that a fault broke, and say who answered; exit code 1 if one did not
+    Probe {
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Talk to everything that works, until the time is over or SIGTERM or SIGINT comes; exit code 1 if a request failed
+    Load {
+        dir: PathBuf,
+        /// How long, such as `20s`; without it until a signal
+        #[arg(long = "for", value_parser = seconds)]
+        time: Option<Duration>,
+        /// Where the summary goes; without it to standard output
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// New connections a second for each TCP target
+        #[arg(long, default_value_t = LoadOptions::default().connections, value_parser = clap::value_parser!(u32).range(1..=2000))]
+        rate: u32,
+    },
+    /// Print everything that is on the node, for a comparison
+    Snapshot { dir: PathBuf },
+    /// Take the node down, with nothing left
+    Down { dir: PathBuf },
+}
+
+fn api_fault(text: &str) -> Result<ApiFault, String> {
+    match text {
+        "forbidden" => Ok(ApiFault::Forbidden),
+        "server-error" => Ok(ApiFault::ServerError),
+        "cut" => Ok(ApiFault::Cut),
+        "expired" => Ok(ApiFault::Expired),
+        other => other
+            .parse()
+            .map(ApiFault::Slow)
+            .map_err(|_| format!("no such fault: {other}")),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| format!("not a time in seconds: {text}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    match act(Arguments::parse().act) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "sexton-lab: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn act(act: Act) -> anyhow::Result<ExitCode> {
+    match act {
+        Act::Up { dir, variant, node } => up(&dir, variant, &node)?,
+        Act::Keep { dir, variant, node } => return Ok(keep(&dir, variant, node)),
+        Act::Fault { dir, all, faults } => {
+            let faults = if all { Fault::ALL.to_vec() } else { faults };
+            keeper::ask(&Place::new(dir)?, &Request::Faults(faults))?;
+        }
+        Act::Api { dir, resource, fault } => {
+            let request = match (resource, fault) {
+                (Some(resource), Some(fault)) => Request::ApiFault(resource, fault),
+                (Some(_), None) => bail!("which fault?"),
+                (None, _) => Request::ApiClear,
+            };
+            keeper::ask(&Place::new(dir)?, &request)?;
+        }
+        Act::Runtime { dir, act } => {
+            let request = if act == "crash" {
+                Request::CrashRuntime
+            } else {
+                Request::StartRuntime
+            };
+            keeper::ask(&Place::new(dir)?, &request)?;
+        }
+        Act::Exec { dir, command } => {
+            let place = Place::new(dir)?;
+            let argv = place.enter(command);
+            let (program, args) = argv.split_first().context("no command")?;
+            // The shell's job control sees the command itself.
+            let failed = Command::new(program).args(args).envs(place.environment()).exec();
+            return Err(failed).context("cannot run nsenter");
+        }
+        Act::Probe { dir, json } => return show_probes(&Place::new(dir)?, json),
+        Act::Load { dir, time, out, rate } => return talk(&Place::new(dir)?, time, out, rate),
+        Act::Snapshot { dir } => print!("{}", Snapshot::take(&Place::new(dir)?)?),
+        Act::Down { dir } => keeper::down(&Place::new(dir)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the keeper and waits until its node is up.
+fn up(dir: &std::path::Path, variant: Variant, node: &str) -> anyhow::Result<()> {
+    let variant = match variant {
+        Variant::Nft => "nft",
+        Variant::Legacy => "legacy",
+    };
+    let mut keeper = Command::new(std::env::current_exe().context("cannot find the program itself")?)
+        .arg("keep")
+        .arg(dir)
+        .args(["--variant", variant, "--node", node])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // A Ctrl-C at the shell is for the command that runs there, not for the node.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the keeper")?;
+    let mut line = String::new();
+    if let Some(stdout) = keeper.stdout.take() {
+        BufReader::new(stdout.take(65536))
+            .read_line(&mut line)
+            .context("cannot hear the keeper")?;
+    }
+    match line.trim() {
+        "ready" => Ok(()),
+        "" => bail!("the keeper ended without a word"),
+        error => bail!("{error}"),
+    }
+}
+
+fn keep(dir: &std::path::Path, variant: Variant, node: String) -> ExitCode {
+    let say = |line: &str| {
+        // Whoever started it may be gone; the node is there all the same.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    };
+    match keeper::keep(
+        dir,
+        LabOptions {
+            node_name: node,
+            variant,
+        },
+        || say("ready"),
+    ) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&chain(&error).replace('\n', " | "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn show_probes(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
+    let truth = Truth::load(place)?;
+    let probes = probe(place, &truth.targets)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&probes)?);
+    } else {
+        for probe in &probes {
+            let target = &probe.target;
+            let what = probe.instead.as_deref().unwrap_or("ok");
+            println!(
+                "{:<24} {} {}:{} {what}",
+                target.pod,
+                target.protocol.lower(),
+                target.ip,
+                target.port
+            );
+        }
+    }
+    let all = probes.iter().all(|probe| probe.answered);
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn talk(place: &Place, time: Option<Duration>, out: Option<PathBuf>, rate: u32) -> anyhow::Result<ExitCode> {
+    let truth = Truth::load(place)?;
+    let targets = truth.working().cloned().collect();
+    let options = LoadOptions {
+        connections: rate,
+        ..LoadOptions::default()
+    };
+    let load = Load::start(place, targets, options)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let end = async {
+            match time {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+            () = end => {}
+        }
+        Ok::<(), std::io::Error>(())
+    })?;
+    let summary = load.stop()?;
+    let text = serde_json::to_string_pretty(&summary)?;
+    match out {
+        Some(file) => {
+            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            println!(
+                "{} requests, {} failed, longest gap {:.1} ms",
+                summary.requests, summary.failed, summary.longest_gap_ms
+            );
+        }
+        None => println!("{text}"),
+    }
+    Ok(if summary.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
