@@ -204,9 +204,11 @@ fn json_lines(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// `conntrack -L` without timeouts.
+/// `conntrack -L` without timeouts, and without TCP connections that are over and go by themselves in a moment.
 fn conntrack(text: &str) -> Vec<String> {
+    let over = |line: &&str| line.contains(" TIME_WAIT ") || line.contains(" CLOSE ");
     text.lines()
+        .filter(|line| !over(line))
         .map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (head, rest) = words.split_at(words.len().min(2));

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::cmd::CommandError;
 use crate::echo;
 use crate::error::LabError;
-use crate::node::Place;
+use crate::node::{CLIENT_IP, Place};
 use crate::ns::in_netns;
 use crate::truth::{Protocol, Target};
 
@@ -53,14 +54,49 @@ fn address(ip: &str, port: u16) -> Result<SocketAddr, LabError> {
 
 fn udp_ask(place: &Place, from: u16, to: SocketAddr) -> Result<std::io::Result<String>, LabError> {
     Ok(in_netns(&place.client_netns(), move || {
-        let socket = UdpSocket::bind(("0.0.0.0", from))?;
-        socket.connect(to)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.send(b"lab")?;
-        let mut buffer = [0; 2048];
-        let count = socket.recv(&mut buffer)?;
-        Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
+        exchange(&UdpSocket::bind(("0.0.0.0", from))?, to)
     })?)
+}
+
+fn exchange(socket: &UdpSocket, to: SocketAddr) -> std::io::Result<String> {
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.send(b"lab")?;
+    let mut buffer = [0; 2048];
+    let count = socket.recv(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
+}
+
+/// Asks from a new port and takes the connection out of the node's table again: a question to a dead Pod must not be one more stale entry.
+fn udp_probe(place: &Place, to: SocketAddr) -> Result<std::io::Result<String>, LabError> {
+    let (answer, port) = in_netns(&place.client_netns(), move || {
+        let bound = UdpSocket::bind("0.0.0.0:0").and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
+        match bound {
+            Ok((port, socket)) => (exchange(&socket, to), Some(port)),
+            Err(error) => (Err(error), None),
+        }
+    })?;
+    if let Some(port) = port {
+        let (sport, dport) = (port.to_string(), to.port().to_string());
+        let argv = [
+            "conntrack",
+            "-D",
+            "-p",
+            "udp",
+            "-s",
+            CLIENT_IP,
+            "--sport",
+            &sport,
+            "--dport",
+            &dport,
+        ];
+        match place.run(argv) {
+            // It also fails where there is none, as when the packet was dropped before.
+            Ok(_) | Err(CommandError::Failed { .. }) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Ok(answer)
 }
 
 fn tcp_ask(place: &Place, to: SocketAddr) -> Result<std::io::Result<String>, LabError> {
@@ -113,7 +149,7 @@ fn ask(place: &Place, target: &Target) -> Result<Probe, LabError> {
     let to = SocketAddr::new(target.ip.into(), target.port);
     let (answer, wanted) = match target.protocol {
         Protocol::Tcp => (tcp_ask(place, to)?, format!("{} {} ", echo::BANNER, target.uid)),
-        Protocol::Udp => (udp_ask(place, 0, to)?, format!("{} ", target.uid)),
+        Protocol::Udp => (udp_probe(place, to)?, format!("{} ", target.uid)),
     };
     let instead = match answer {
         Ok(answer) if answer.starts_with(&wanted) => None,

@@ -28,9 +28,21 @@ fn is_as_written(node: &LabNode) {
     for alive in &truth.alive {
         assert!(seen.holds(&alive.contains), "not there: {alive:?}\n{seen}");
     }
+    let before = Snapshot::take(node).unwrap();
     for probe in probe(node, &truth.targets).unwrap() {
         assert_eq!(probe.answered, probe.target.works, "{probe:?}\n{seen}");
     }
+    let entries = |snapshot: &Snapshot| {
+        let all = snapshot.sections["conntrack -L"].iter();
+        all.filter(|line| line.starts_with("udp"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        entries(&before),
+        entries(&Snapshot::take(node).unwrap()),
+        "asking leaves no UDP entry"
+    );
 }
 
 fn all_faults(variant: Variant) {
