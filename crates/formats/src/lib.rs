@@ -12,7 +12,6 @@ pub mod conntrack;
 pub mod crictl;
 pub mod ip;
 pub mod iptables;
-pub mod ip;
 mod items;
 pub mod kube;
 mod problems;
