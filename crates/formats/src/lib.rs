@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod antctl;
 pub mod bundle;
 pub mod cni;
 pub mod conntrack;
