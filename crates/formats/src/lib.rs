@@ -15,5 +15,6 @@ pub mod ip;
 pub mod iptables;
 mod items;
 pub mod kube;
+pub mod nft;
 mod problems;
 pub mod text;
