@@ -9,7 +9,7 @@
 ///
 /// - `iptables` is what `iptables-save -c` and `ip6tables-save -c` printed, one after the other in either order; the
 ///   family is in the comment line that each begins with.
-/// - `route-table-all` (Antrea since v2.7) holds what `route` holds and more; both have one name here.
+/// - `route-table-all` (Antrea since v2.5) holds what `route` holds and more; both have one name here.
 /// - `HNSNetwork` and `HNSEndpoint` are `Key : Value` blocks of PowerShell.
 pub fn canonical_name(path: &str) -> Option<&'static str> {
     let mut parts = path.rsplit(['/', '\\']).filter(|part| !part.is_empty());

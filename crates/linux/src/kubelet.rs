@@ -1,0 +1,140 @@
+//! What the kubelet was told, by its flags and its configuration file.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::procs::{Processes, command_line};
+
+/// What Sexton needs to know of the kubelet. Everything is `None` where nothing tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kubelet {
+    /// The runtime's endpoint (`unix:///run/containerd/containerd.sock`).
+    pub(crate) cri_endpoint: Option<String>,
+    /// `hostnameOverride`, a flag only.
+    pub(crate) hostname_override: Option<String>,
+    /// Where the above was found, for the report.
+    pub(crate) source: Option<String>,
+}
+
+/// The fields of `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1) that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Config {
+    container_runtime_endpoint: Option<String>,
+}
+
+/// Finds the running kubelet's flags, then its configuration file: flags win, as in the kubelet itself.
+pub(crate) fn read(proc: &Path, processes: &Processes, usual_config: &Path) -> Kubelet {
+    let mut out = Kubelet::default();
+    let mut config = usual_config.to_path_buf();
+    // k3s and RKE2 run the kubelet inside one program, which starts its own containerd.
+    let kubelet = processes.all.iter().find(|process| process.command == "kubelet");
+    if let Some(process) = kubelet {
+        let arguments = command_line(proc, process.pid);
+        out.cri_endpoint = flag(&arguments, "container-runtime-endpoint");
+        out.hostname_override = flag(&arguments, "hostname-override");
+        if out.cri_endpoint.is_some() || out.hostname_override.is_some() {
+            out.source = Some(format!("flags of the kubelet, process {}", process.pid));
+        }
+        if let Some(path) = flag(&arguments, "config") {
+            config = PathBuf::from(path);
+        }
+    }
+    if out.cri_endpoint.is_none()
+        && let Ok(text) = std::fs::read_to_string(&config)
+        && let Ok(read) = serde_saphyr::from_str::<Config>(&text)
+    {
+        out.cri_endpoint = read
+            .container_runtime_endpoint
+            .filter(|endpoint| !endpoint.is_empty());
+        if out.cri_endpoint.is_some() {
+            out.source = Some(config.display().to_string());
+        }
+    }
+    out
+}
+
+/// A flag's value, in any of Go's spellings: `--name=value`, `-name value`.
+fn flag(arguments: &[String], name: &str) -> Option<String> {
+    let mut arguments = arguments.iter();
+    let mut found = None;
+    while let Some(argument) = arguments.next() {
+        let Some(rest) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+            continue;
+        };
+        match rest.split_once('=') {
+            Some((key, value)) if key == name => found = Some(value.to_owned()),
+            None if rest == name => found = arguments.next().cloned(),
+            _ => {}
+        }
+    }
+    found.filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_found_in_each_spelling_and_the_last_wins() {
+        let arguments: Vec<String> = [
+            "kubelet",
+            "--v=2",
+            "--config",
+            "/etc/k.yaml",
+            "-x",
+            "--x=1",
+            "--x=2",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        assert_eq!(flag(&arguments, "config").as_deref(), Some("/etc/k.yaml"));
+        assert_eq!(flag(&arguments, "x").as_deref(), Some("2"));
+        assert_eq!(flag(&arguments, "hostname-override"), None);
+    }
+
+    #[test]
+    fn the_configuration_file_tells_the_endpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.yaml");
+        std::fs::write(
+            &file,
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+             containerRuntimeEndpoint: unix:///run/crio/crio.sock\nmaxPods: 110\n",
+        )
+        .unwrap();
+        let kubelet = read(dir.path(), &Processes::default(), &file);
+        assert_eq!(
+            kubelet.cri_endpoint.as_deref(),
+            Some("unix:///run/crio/crio.sock")
+        );
+        assert_eq!(kubelet.source, Some(file.display().to_string()));
+        assert_eq!(
+            read(dir.path(), &Processes::default(), Path::new("/no/such")),
+            Kubelet::default()
+        );
+    }
+
+    #[test]
+    fn a_running_kubelet_overrides_the_file() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir(proc.path().join("77")).unwrap();
+        std::fs::write(
+            proc.path().join("77/cmdline"),
+            "kubelet\0--container-runtime-endpoint=unix:///run/x.sock\0--hostname-override\0node-7\0",
+        )
+        .unwrap();
+        let processes = Processes {
+            all: vec![crate::procs::Process {
+                pid: 77,
+                command: "kubelet".into(),
+                netns: None,
+            }],
+            ..Processes::default()
+        };
+        let kubelet = read(proc.path(), &processes, Path::new("/no/such"));
+        assert_eq!(kubelet.cri_endpoint.as_deref(), Some("unix:///run/x.sock"));
+        assert_eq!(kubelet.hostname_override.as_deref(), Some("node-7"));
+    }
+}

@@ -1,0 +1,255 @@
+//! Connection tracking (`linux/netfilter/nfnetlink_conntrack.h`).
+
+use std::path::Path;
+
+use futures::StreamExt as _;
+use nlink::Connection;
+use nlink::netlink::Netfilter;
+use nlink::netlink::parse::{FromNetlink, PResult};
+use sexton_core::model::{CtEntry, CtFlags, CtTuple, Direction, Proto};
+
+use super::attrs::{AttrIter, be16, be32, be64, ip};
+use super::{NetlinkError, SILENCE, block_on};
+
+/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_GET`.
+const CT_GET: u16 = 0x0101;
+
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_STATUS: u16 = 3;
+const CTA_PROTOINFO: u16 = 4;
+const CTA_TIMEOUT: u16 = 7;
+const CTA_MARK: u16 = 8;
+const CTA_COUNTERS_ORIG: u16 = 9;
+const CTA_COUNTERS_REPLY: u16 = 10;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_TUPLE_ZONE: u16 = 3;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+
+const CTA_PROTOINFO_TCP: u16 = 1;
+const CTA_PROTOINFO_DCCP: u16 = 2;
+const CTA_PROTOINFO_SCTP: u16 = 3;
+const CTA_PROTOINFO_STATE: u16 = 1;
+
+const CTA_COUNTERS_PACKETS: u16 = 1;
+const CTA_COUNTERS_BYTES: u16 = 2;
+
+const IPS_SEEN_REPLY: u32 = 1 << 1;
+const IPS_ASSURED: u32 = 1 << 2;
+const IPS_OFFLOAD: u32 = 1 << 14;
+const IPS_HW_OFFLOAD: u32 = 1 << 15;
+
+/// What was read of the table.
+pub(crate) struct ConntrackReading {
+    /// The entries that the caller wanted.
+    pub(crate) entries: Vec<CtEntry>,
+    /// How many there were.
+    pub(crate) seen: u64,
+    /// Messages that could not be read as an entry.
+    pub(crate) unreadable: u64,
+}
+
+/// Reads both families in one walk over the kernel's table, keeping what `keep` answers yes to. Entries are decoded
+/// one by one as they arrive, so that memory grows with what is kept and not with the table.
+pub(crate) fn read(keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, NetlinkError> {
+    block_on("conntrack", async {
+        let conn = open()?;
+        let failed = |source| NetlinkError::Read {
+            what: "conntrack",
+            source,
+        };
+        let mut stream = conn
+            // struct nfgenmsg with AF_UNSPEC.
+            .dump_stream_with_body::<Message>(CT_GET, &[0; 4])
+            .await
+            .map_err(failed)?;
+        let mut reading = ConntrackReading {
+            entries: Vec::new(),
+            seen: 0,
+            unreadable: 0,
+        };
+        while let Some(message) = stream.next().await {
+            reading.seen += 1;
+            match message.map_err(failed)?.0 {
+                Some(entry) if keep(&entry) => reading.entries.push(entry),
+                Some(_) => {}
+                None => reading.unreadable += 1,
+            }
+        }
+        Ok(reading)
+    })
+}
+
+/// A socket for connection tracking.
+pub(super) fn open() -> Result<Connection<Netfilter>, NetlinkError> {
+    let conn = Connection::<Netfilter>::new().map_err(|source| NetlinkError::Open {
+        protocol: "netfilter",
+        source,
+    })?;
+    Ok(conn.timeout(SILENCE))
+}
+
+/// Whether counters a direction are kept; `None` where the kernel does not say.
+pub(crate) fn accounting(proc: &Path) -> Option<bool> {
+    let text = std::fs::read_to_string(proc.join("sys/net/netfilter/nf_conntrack_acct")).ok()?;
+    Some(text.trim() != "0")
+}
+
+/// A message of the dump: an entry, if it could be read as one.
+struct Message(Option<CtEntry>);
+
+impl FromNetlink for Message {
+    fn parse(input: &mut &[u8]) -> PResult<Self> {
+        Ok(Self(parse_entry(std::mem::take(input))))
+    }
+
+    fn from_bytes(data: &[u8]) -> nlink::Result<Self> {
+        Ok(Self(parse_entry(data)))
+    }
+}
+
+fn parse_entry(body: &[u8]) -> Option<CtEntry> {
+    let (mut original, mut reply) = (None, None);
+    let mut status = 0;
+    let (mut state, mut timeout, mut id) = (None, None, None);
+    let (mut mark, mut zone) = (0, None);
+    let (mut original_count, mut reply_count) = (None, None);
+    for (kind, data) in AttrIter::new(body.get(4..)?) {
+        match kind {
+            CTA_TUPLE_ORIG => original = parse_tuple(data),
+            CTA_TUPLE_REPLY => reply = parse_tuple(data),
+            CTA_STATUS => status = be32(data)?,
+            CTA_PROTOINFO => state = parse_state(data),
+            CTA_TIMEOUT => timeout = be32(data),
+            CTA_MARK => mark = be32(data)?,
+            CTA_COUNTERS_ORIG => original_count = parse_counters(data),
+            CTA_COUNTERS_REPLY => reply_count = parse_counters(data),
+            CTA_ID => id = be32(data),
+            CTA_ZONE => zone = be16(data),
+            _ => {}
+        }
+    }
+    let (original, proto, original_zone) = original?;
+    let (reply, ..) = reply?;
+    Some(CtEntry {
+        proto,
+        state: state.map(Into::into),
+        timeout,
+        original,
+        reply,
+        flags: CtFlags {
+            unreplied: status & IPS_SEEN_REPLY == 0,
+            assured: status & IPS_ASSURED != 0,
+            offload: status & (IPS_OFFLOAD | IPS_HW_OFFLOAD) != 0,
+        },
+        mark,
+        // A zone of one direction is told in that direction's tuple.
+        zone: zone.or(original_zone).unwrap_or(0),
+        id,
+        original_count,
+        reply_count,
+    })
+}
+
+/// A tuple with its protocol and, if it has one of its own, its zone.
+fn parse_tuple(data: &[u8]) -> Option<(CtTuple, Proto, Option<u16>)> {
+    let (mut src, mut dst, mut proto, mut zone) = (None, None, None, None);
+    let (mut sport, mut dport) = (0, 0);
+    for (kind, data) in AttrIter::new(data) {
+        match kind {
+            CTA_TUPLE_IP => {
+                for (kind, data) in AttrIter::new(data) {
+                    match kind {
+                        CTA_IP_V4_SRC | CTA_IP_V6_SRC => src = ip(data),
+                        CTA_IP_V4_DST | CTA_IP_V6_DST => dst = ip(data),
+                        _ => {}
+                    }
+                }
+            }
+            CTA_TUPLE_PROTO => {
+                for (kind, data) in AttrIter::new(data) {
+                    match kind {
+                        CTA_PROTO_NUM => proto = data.first().copied().map(Proto::from_number),
+                        CTA_PROTO_SRC_PORT => sport = be16(data)?,
+                        CTA_PROTO_DST_PORT => dport = be16(data)?,
+                        _ => {}
+                    }
+                }
+            }
+            CTA_TUPLE_ZONE => zone = be16(data),
+            _ => {}
+        }
+    }
+    let tuple = CtTuple {
+        src: src?,
+        dst: dst?,
+        sport,
+        dport,
+    };
+    Some((tuple, proto?, zone))
+}
+
+fn parse_counters(data: &[u8]) -> Option<Direction> {
+    let (mut packets, mut bytes) = (None, None);
+    for (kind, data) in AttrIter::new(data) {
+        match kind {
+            CTA_COUNTERS_PACKETS => packets = be64(data),
+            CTA_COUNTERS_BYTES => bytes = be64(data),
+            _ => {}
+        }
+    }
+    Some(Direction {
+        packets: packets?,
+        bytes: bytes?,
+    })
+}
+
+/// The protocol's state as `conntrack -L` prints it (libnetfilter_conntrack, `src/conntrack/snprintf.c`).
+fn parse_state(data: &[u8]) -> Option<&'static str> {
+    const TCP: [&str; 10] = [
+        "NONE",
+        "SYN_SENT",
+        "SYN_RECV",
+        "ESTABLISHED",
+        "FIN_WAIT",
+        "CLOSE_WAIT",
+        "LAST_ACK",
+        "TIME_WAIT",
+        "CLOSE",
+        "SYN_SENT2",
+    ];
+    const SCTP: [&str; 9] = [
+        "NONE",
+        "CLOSED",
+        "COOKIE_WAIT",
+        "COOKIE_ECHOED",
+        "ESTABLISHED",
+        "SHUTDOWN_SENT",
+        "SHUTDOWN_RECD",
+        "SHUTDOWN_ACK_SENT",
+        "HEARTBEAT_SENT",
+    ];
+    const DCCP: [&str; 10] = [
+        "NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE",
+        "INVALID",
+    ];
+    let (kind, data) = AttrIter::new(data).next()?;
+    let names: &[&str] = match kind {
+        CTA_PROTOINFO_TCP => &TCP,
+        CTA_PROTOINFO_SCTP => &SCTP,
+        CTA_PROTOINFO_DCCP => &DCCP,
+        _ => return None,
+    };
+    let (_, number) = AttrIter::new(data).find(|(kind, _)| *kind == CTA_PROTOINFO_STATE)?;
+    names.get(usize::from(*number.first()?)).copied()
+}
