@@ -94,6 +94,20 @@ impl<T> Facts<T> {
         self.completeness.is_complete()
     }
 
+    /// Adds the reports of its sources to `out`; one by this name if it had none.
+    pub(super) fn report_to(&self, name: &str, out: &mut Vec<SourceReport>) {
+        if self.reports.is_empty() {
+            out.push(SourceReport {
+                name: name.to_owned(),
+                completeness: self.completeness.clone(),
+                items: 0,
+                read_at: None,
+                took_ms: 0.0,
+            });
+        }
+        out.extend(self.reports.iter().cloned());
+    }
+
     /// The names of the sources that gave something, joined by `, `; `nothing` when none did.
     pub fn source_names(&self) -> String {
         let names: Vec<_> = self

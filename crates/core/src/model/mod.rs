@@ -124,23 +124,16 @@ impl NodeState {
             .filter(move |p| p.node.as_deref() == Some(name))
     }
 
-    /// The report of every source, in a fixed order.
+    /// The report of every source, in a fixed order. A part that no source was read for is one that is missing.
     pub fn source_reports(&self) -> Vec<SourceReport> {
         let mut out = Vec::new();
-        macro_rules! push { ($($field:ident),*) => { $( out.extend(self.$field.reports.iter().cloned()); )* } }
+        macro_rules! push { ($($field:ident $name:literal),* $(,)?) => { $( self.$field.report_to($name, &mut out); )* } }
         push!(
-            pods,
-            services,
-            endpoint_slices,
-            nodes,
-            service_cidrs,
-            runtime,
-            namespaces,
-            xtables,
-            nft,
-            conntrack
+            pods "pods", services "services", endpoint_slices "endpointslices", nodes "nodes",
+            service_cidrs "servicecidrs", runtime "runtime", namespaces "namespaces", xtables "iptables", nft "nft",
+            conntrack "conntrack", links "links", addresses "addresses", routes "routes",
+            neighbours "neighbours", ipam "host-local", cni_cache "cni-cache", cni_config "cni-config",
         );
-        push!(links, addresses, routes, neighbours, ipam, cni_cache, cni_config);
         out
     }
 }
