@@ -81,28 +81,28 @@ pub struct PodSandboxConfig {
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct RunPodSandboxRequest {
+pub(crate) struct RunPodSandboxRequest {
     #[prost(message, optional, tag = "1")]
-    config: Option<PodSandboxConfig>,
+    pub(crate) config: Option<PodSandboxConfig>,
     #[prost(string, tag = "2")]
     runtime_handler: String,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct RunPodSandboxResponse {
+pub(crate) struct RunPodSandboxResponse {
     #[prost(string, tag = "1")]
-    pod_sandbox_id: String,
+    pub(crate) pod_sandbox_id: String,
 }
 
 /// Request of the calls that name one sandbox or container only.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct IdRequest {
+pub(crate) struct IdRequest {
     #[prost(string, tag = "1")]
-    id: String,
+    pub(crate) id: String,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct Nothing {}
+pub(crate) struct Nothing {}
 
 /// An image by name.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -58,6 +58,10 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// [`LabError`] when the node does not come up or does not go down.
 pub fn keep(dir: impl AsRef<Path>, options: LabOptions, ready: impl FnOnce()) -> Result<(), LabError> {
     let node = LabNode::up(dir, options)?;
+    // By this other commands find into the user namespace that the lab may have of its own.
+    let link = node.path("ns/user");
+    let user = format!("/proc/{}/ns/user", std::process::id());
+    std::os::unix::fs::symlink(user, &link).map_err(LabError::file("make", &link))?;
     let path = node.path(SOCKET);
     let listener = UnixListener::bind(&path).map_err(LabError::file("listen at", &path))?;
     ready();

@@ -23,6 +23,7 @@
 pub mod api;
 mod cmd;
 pub mod cri;
+mod cri_server;
 mod echo;
 mod error;
 pub mod faults;
@@ -40,7 +41,7 @@ pub mod truth;
 pub use cmd::{CommandError, Output};
 pub use error::LabError;
 pub use faults::Fault;
-pub use node::{LabNode, LabOptions, Place, Variant, unsupported};
+pub use node::{LabNode, LabOptions, Place, RuntimeKind, Variant, unprivileged_unsupported, unsupported};
 pub use ns::{NsError, in_netns};
 pub use pods::{NPL_ANNOTATION, Pod, PodSpec};
 pub use talk::{Probe, probe};

@@ -5,18 +5,18 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use sexton_lab::api::ApiFault;
 use sexton_lab::keeper::{self, Request, chain};
 use sexton_lab::load::{Load, LoadOptions};
 use sexton_lab::snapshot::Snapshot;
 use sexton_lab::truth::Truth;
-use sexton_lab::{Fault, LabOptions, Place, Variant, probe};
+use sexton_lab::{Fault, LabOptions, Place, RuntimeKind, Variant, probe};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A test node for Sexton: a real containerd with CNI in namespaces of its own, stale state beside living Pods, and clients that
@@ -39,6 +39,12 @@ enum Act {
         /// Name of the node
         #[arg(long, default_value = "worker-a")]
         node: String,
+        /// Its container runtime
+        #[arg(long, value_enum, default_value_t = RuntimeKind::Containerd)]
+        runtime: RuntimeKind,
+        /// Without root, in a user namespace and with the lab's own runtime
+        #[arg(long)]
+        unprivileged: bool,
     },
     /// Keep a node, in the foreground; `up` starts this
     #[command(hide = true)]
@@ -46,6 +52,8 @@ enum Act {
         dir: PathBuf,
         #[arg(long, value_enum)]
         variant: Variant,
+        #[arg(long, value_enum)]
+        runtime: RuntimeKind,
         #[arg(long)]
         node: String,
     },
@@ -137,9 +145,45 @@ fn main() -> ExitCode {
 }
 
 fn act(act: Act) -> anyhow::Result<ExitCode> {
+    if let Act::Exec { dir, .. } | Act::Probe { dir, .. } | Act::Load { dir, .. } | Act::Snapshot { dir } =
+        &act
+    {
+        enter_user_namespace(&Place::new(dir)?)?;
+    }
     match act {
-        Act::Up { dir, variant, node } => up(&dir, variant, &node)?,
-        Act::Keep { dir, variant, node } => return Ok(keep(&dir, variant, node)),
+        Act::Up {
+            dir,
+            variant,
+            node,
+            runtime,
+            unprivileged,
+        } => {
+            let runtime = if unprivileged { RuntimeKind::Lab } else { runtime };
+            up(
+                &dir,
+                &LabOptions {
+                    node_name: node,
+                    variant,
+                    runtime,
+                },
+                unprivileged,
+            )?;
+        }
+        Act::Keep {
+            dir,
+            variant,
+            runtime,
+            node,
+        } => {
+            return Ok(keep(
+                &dir,
+                LabOptions {
+                    node_name: node,
+                    variant,
+                    runtime,
+                },
+            ));
+        }
         Act::Fault { dir, all, faults } => {
             let faults = if all { Fault::ALL.to_vec() } else { faults };
             keeper::ask(&Place::new(dir)?, &Request::Faults(faults))?;
@@ -177,15 +221,31 @@ fn act(act: Act) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the keeper and waits until its node is up.
-fn up(dir: &std::path::Path, variant: Variant, node: &str) -> anyhow::Result<()> {
-    let variant = match variant {
-        Variant::Nft => "nft",
-        Variant::Legacy => "legacy",
+fn up(dir: &Path, options: &LabOptions, unprivileged: bool) -> anyhow::Result<()> {
+    let own = std::env::current_exe().context("cannot find the program itself")?;
+    let mut command = if unprivileged {
+        if let Some(why) = sexton_lab::unprivileged_unsupported() {
+            bail!("{why}");
+        }
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--"]).arg(own);
+        unshare
+    } else {
+        Command::new(own)
     };
-    let mut keeper = Command::new(std::env::current_exe().context("cannot find the program itself")?)
+    let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
+    let mut keeper = command
         .arg("keep")
         .arg(dir)
-        .args(["--variant", variant, "--node", node])
+        .args(["--node", &options.node_name])
+        .args([
+            "--variant",
+            &name(options.variant.to_possible_value()).unwrap_or_default(),
+        ])
+        .args([
+            "--runtime",
+            &name(options.runtime.to_possible_value()).unwrap_or_default(),
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -206,25 +266,44 @@ fn up(dir: &std::path::Path, variant: Variant, node: &str) -> anyhow::Result<()>
     }
 }
 
-fn keep(dir: &std::path::Path, variant: Variant, node: String) -> ExitCode {
+fn keep(dir: &Path, options: LabOptions) -> ExitCode {
     let say = |line: &str| {
         // Whoever started it may be gone; the node is there all the same.
         let _ = writeln!(std::io::stdout(), "{line}");
     };
-    match keeper::keep(
-        dir,
-        LabOptions {
-            node_name: node,
-            variant,
-        },
-        || say("ready"),
-    ) {
+    match keeper::keep(dir, options, || say("ready")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&chain(&error).replace('\n', " | "));
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs the whole command again inside the user namespace of a lab that has one of its own; only there are its namespaces one's own.
+fn enter_user_namespace(place: &Place) -> anyhow::Result<()> {
+    let theirs = place.path("ns/user");
+    let (Ok(ours), Ok(namespace)) = (
+        std::fs::read_link("/proc/self/ns/user"),
+        std::fs::read_link(&theirs).and_then(std::fs::read_link),
+    ) else {
+        // No lab, which the command itself says better.
+        return Ok(());
+    };
+    if ours == namespace {
+        return Ok(());
+    }
+    let mut word = OsString::from("--user=");
+    word.push(theirs);
+    let own = std::env::current_exe().context("cannot find the program itself")?;
+    let failed = Command::new("nsenter")
+        .arg(word)
+        .arg("--preserve-credentials")
+        .arg("--")
+        .arg(own)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(failed).context("cannot run nsenter")
 }
 
 fn show_probes(place: &Place, json: bool) -> anyhow::Result<ExitCode> {

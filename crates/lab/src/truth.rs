@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::node::{CLIENT_IP, LabOptions, NODE_IP, Place, UPLINK, Variant};
+use crate::node::{CLIENT_IP, LabOptions, NODE_IP, Place, RuntimeKind, UPLINK, Variant};
 
 /// Name of the file in the lab's directory.
 pub const FILE: &str = "lab.json";
@@ -142,6 +142,8 @@ pub struct Truth {
     pub dir: PathBuf,
     /// The node's iptables.
     pub variant: Variant,
+    /// The node's runtime.
+    pub runtime: RuntimeKind,
     /// Kubeconfig for the stand-in of the API; its address is on the node's loopback.
     pub kubeconfig: PathBuf,
     /// Name of the node's uplink.
@@ -168,6 +170,7 @@ impl Truth {
             node: options.node_name.clone(),
             dir: place.dir().to_path_buf(),
             variant: options.variant,
+            runtime: options.runtime,
             kubeconfig: place.kubeconfig(),
             uplink: UPLINK.into(),
             node_ip: NODE_IP.parse().unwrap_or(Ipv4Addr::UNSPECIFIED),

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use sexton_lab::snapshot::Snapshot;
 use sexton_lab::truth::{PodState, Protocol};
-use sexton_lab::{Fault, LabNode, LabOptions, PodSpec, Variant, probe};
+use sexton_lab::{Fault, LabNode, LabOptions, PodSpec, RuntimeKind, Variant, probe};
 use sexton_linux::cri::proto::PodSandboxState;
 
 /// Everything that the lab wrote down is there, and every target answers or not as it says.
@@ -45,14 +45,13 @@ fn is_as_written(node: &LabNode) {
     );
 }
 
-fn all_faults(variant: Variant) {
-    let node = common::node(
-        "faults",
-        LabOptions {
-            variant,
-            ..LabOptions::default()
-        },
-    );
+fn all_faults(variant: Variant, runtime: RuntimeKind) {
+    let options = LabOptions {
+        variant,
+        runtime,
+        ..LabOptions::default()
+    };
+    let node = common::node("faults", options);
     for fault in Fault::ALL {
         let start = Instant::now();
         node.fault(fault)
@@ -95,7 +94,7 @@ fn the_faults_are_as_written_with_nft() {
     if let Some(why) = sexton_lab::unsupported() {
         return sexton_lab::skip!("{why}");
     }
-    all_faults(Variant::Nft);
+    all_faults(Variant::Nft, RuntimeKind::Containerd);
 }
 
 #[test]
@@ -103,7 +102,15 @@ fn the_faults_are_as_written_with_legacy() {
     if let Some(why) = sexton_lab::unsupported() {
         return sexton_lab::skip!("{why}");
     }
-    all_faults(Variant::Legacy);
+    all_faults(Variant::Legacy, RuntimeKind::Containerd);
+}
+
+#[test]
+fn the_faults_are_as_written_with_the_labs_own_runtime() {
+    if let Some(why) = sexton_lab::unsupported() {
+        return sexton_lab::skip!("{why}");
+    }
+    all_faults(Variant::Nft, RuntimeKind::Lab);
 }
 
 /// State of a sandbox in the runtime's list; none when it is not in it.

@@ -182,31 +182,9 @@ fn zombie(node: &LabNode) -> Result<(), LabError> {
 fn lose(node: &LabNode, pods: &[&Pod]) -> Result<(), LabError> {
     for pod in pods {
         node.silence_pod(pod);
-        node.run(["ctr", "-n", "k8s.io", "tasks", "kill", "-s", "9", &pod.sandbox])?;
     }
-    node.wait_for("the tasks' end", || {
-        let tasks = node.run(["ctr", "-n", "k8s.io", "tasks", "ls"])?.stdout;
-        let runs = |pod: &&&Pod| {
-            tasks
-                .lines()
-                .any(|line| line.contains(&pod.sandbox) && line.contains("RUNNING"))
-        };
-        Ok(!pods.iter().any(|pod| runs(&pod)))
-    })?;
-    for pod in pods {
-        // The CRI plugin deletes the task when it hears of its end, and the container cannot be deleted before.
-        node.wait_for("the container's deletion", || {
-            match node.run(["ctr", "-n", "k8s.io", "containers", "delete", &pod.sandbox]) {
-                Ok(_) => Ok(true),
-                Err(crate::cmd::CommandError::Failed { stderr, .. })
-                    if stderr.contains("non stopped container") || stderr.contains("running") =>
-                {
-                    Ok(false)
-                }
-                Err(other) => Err(other.into()),
-            }
-        })?;
-    }
+    let ids: Vec<&str> = pods.iter().map(|pod| pod.sandbox.as_str()).collect();
+    node.forget_sandboxes(&ids)?;
     node.crash_runtime();
     node.start_runtime()?;
     let listed = node.tokio.block_on(node.cri()?.list_pod_sandboxes(None))?;

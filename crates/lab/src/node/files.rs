@@ -91,7 +91,7 @@ current-context: lab
 
 /// What makes the namespaces a node: its own `/proc`, `/sys` and `/run`, `/etc` and `/var/lib` as the machine's with a private layer above
 /// them, and the lab's directories where they belong. It ends as the first process of the node, which takes in orphans.
-pub(crate) fn setup_script(place: &Place, options: &LabOptions, machine_id: &str) -> String {
+pub(crate) fn setup_script(place: &Place, options: &LabOptions) -> String {
     let dir = place.dir().display();
     let node = &options.node_name;
     format!(
@@ -113,16 +113,23 @@ for d in etc var/lib; do
   mkdir -p /run/.lab/$n-upper /run/.lab/$n-work
   mount -t overlay -o lowerdir=/$d,upperdir=/run/.lab/$n-upper,workdir=/run/.lab/$n-work overlay /$d
 done
-mkdir -p /etc/cni/net.d /etc/kubernetes/manifests /etc/containerd /var/lib/cni /var/lib/kubelet /var/lib/containerd
+# What is there already belongs to the machine's root, which an unprivileged user is not in here either.
+for d in cni containerd kubernetes; do
+  mkdir -p /etc/$d
+  mount -t tmpfs -o mode=755 tmpfs /etc/$d
+done
+mkdir -p /etc/cni/net.d /etc/kubernetes/manifests /var/lib/cni /var/lib/kubelet /var/lib/containerd
 mount --bind {dir}/net.d /etc/cni/net.d
 mount --bind {dir}/var-lib-cni /var/lib/cni
 mount --bind {dir}/containerd /var/lib/containerd
 mount --bind {dir}/kubelet /var/lib/kubelet
 cp {dir}/containerd.toml /etc/containerd/config.toml
 cp {dir}/kubeconfig /etc/kubernetes/kubelet.conf
-echo {machine_id} > /etc/machine-id
 hostname {node}
-echo {node} > /etc/hostname
+for f in machine-id hostname; do
+  [ -e /etc/$f ] || : > /etc/$f
+  mount --bind {dir}/$f /etc/$f
+done
 echo ready
 exec >/dev/null 2>&1
 while :; do sleep 2147483 & wait; done

@@ -21,8 +21,7 @@ use crate::pods::Pods;
 use crate::truth::Truth;
 pub use place::Place;
 pub(crate) use place::{Process, child_of};
-use runtime::Runtime;
-pub(crate) use runtime::import_image;
+use runtime::{Engine, Runtime};
 pub(crate) use teardown::down;
 
 /// Port of the API's stand-in on the node's loopback.
@@ -67,6 +66,21 @@ pub struct LabOptions {
     pub node_name: String,
     /// Its `iptables`.
     pub variant: Variant,
+    /// Its container runtime.
+    pub runtime: RuntimeKind,
+}
+
+/// Which container runtime a node has.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    /// The machine's containerd, which needs root.
+    #[default]
+    Containerd,
+    /// The lab's own small CRI server with the same CNI plugins, which also runs in an unprivileged user namespace.
+    Lab,
 }
 
 impl Default for LabOptions {
@@ -74,6 +88,7 @@ impl Default for LabOptions {
         Self {
             node_name: "worker-a".into(),
             variant: Variant::Nft,
+            runtime: RuntimeKind::Containerd,
         }
     }
 }
@@ -88,6 +103,7 @@ pub struct LabNode {
     // In this order, so that the servers stop before the runtime that they run on.
     pub(crate) pods: Pods,
     pub(crate) api: Api,
+    engine: Engine,
     runtime: Mutex<Option<(Runtime, CriClient)>>,
     pub(crate) truth: Mutex<Truth>,
     holders: Vec<Child>,
@@ -110,7 +126,7 @@ impl LabNode {
     /// [`LabError`]: no root, a tool missing, or a part that did not start. Nothing stays behind then.
     pub fn up(dir: impl AsRef<Path>, options: LabOptions) -> Result<Self, LabError> {
         let place = Place::new(dir)?;
-        check_tools(options.variant)?;
+        check_tools(options.variant, options.runtime)?;
         claim(&place)?;
         let machine_id = random_id()?.replace('-', "");
         write_files(&place, &options, &machine_id)?;
@@ -144,7 +160,7 @@ impl LabNode {
             .map_err(io)?;
         let tokio = Arc::new(tokio);
 
-        let script = files::setup_script(place, &options, machine_id);
+        let script = files::setup_script(place, &options);
         let unshare = [
             "unshare",
             "--net",
@@ -172,14 +188,16 @@ impl LabNode {
         sysctls(place)?;
 
         let api = Api::start(place, &options, machine_id, tokio.handle())?;
-        let (runtime, cri) = tokio.block_on(Runtime::start(place))?;
-        import_image(place)?;
+        let engine = Engine::new(place, options.runtime);
+        let (runtime, cri) = tokio.block_on(engine.start(place))?;
+        engine.import_image(place)?;
         let node = Self {
             place: place.clone(),
             truth: Mutex::new(Truth::new(place, &options)),
             options,
             pods: Pods::new(tokio.handle()),
             api,
+            engine,
             runtime: Mutex::new(Some((runtime, cri))),
             holders: std::mem::take(&mut guard.holders),
             tokio,
@@ -226,6 +244,21 @@ impl LabNode {
         Ok(cri.clone())
     }
 
+    /// Deletes sandboxes whose processes have ended from the runtime's knowledge, behind the CRI's back.
+    pub(crate) fn forget_sandboxes(&self, ids: &[&str]) -> Result<(), LabError> {
+        self.engine.forget(self, ids)
+    }
+
+    /// Deletes the whole store of the stopped runtime.
+    pub(crate) fn delete_store(&self) -> Result<(), LabError> {
+        self.engine.delete_store(&self.place)
+    }
+
+    /// Gives the runtime its image again.
+    pub(crate) fn import_image(&self) -> Result<(), LabError> {
+        self.engine.import_image(&self.place)
+    }
+
     /// Kills the runtime as a crash does. Sandboxes go on; the CRI is unavailable until [`LabNode::start_runtime`].
     pub fn crash_runtime(&self) {
         let running = lock(&self.runtime).take();
@@ -241,7 +274,7 @@ impl LabNode {
     /// [`LabError::NotReady`] when it does not come up.
     pub fn start_runtime(&self) -> Result<(), LabError> {
         self.crash_runtime();
-        let started = self.tokio.block_on(Runtime::start(&self.place))?;
+        let started = self.tokio.block_on(self.engine.start(&self.place))?;
         *lock(&self.runtime) = Some(started);
         Ok(())
     }
@@ -393,11 +426,41 @@ pub fn unsupported() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a lab node needs root".into());
     }
-    let checked = check_tools(Variant::Nft).and_then(|()| check_tools(Variant::Legacy));
+    let kind = RuntimeKind::Containerd;
+    let checked = check_tools(Variant::Nft, kind).and_then(|()| check_tools(Variant::Legacy, kind));
     checked.err().map(|missing| missing.to_string())
 }
 
-fn check_tools(variant: Variant) -> Result<(), LabError> {
+/// Why this machine cannot have a node without root, in a user namespace; none where it can.
+pub fn unprivileged_unsupported() -> Option<String> {
+    // The whole of what such a node needs from the kernel before anything else: namespaces, and a /proc and a /sys of its own.
+    let script = "mount -t proc proc /proc && mount -t sysfs sysfs /sys && ip link add lab type veth peer name lab1 && nft add table inet lab";
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--mount",
+        "--uts",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        script,
+    ];
+    if let Err(refused) = cmd::run(&cmd::words(unshare), b"") {
+        let why = match refused {
+            CommandError::Failed { stderr, .. } => stderr.trim().to_owned(),
+            other => other.to_string(),
+        };
+        return Some(format!("unprivileged user namespaces do not work here: {why}"));
+    }
+    check_tools(Variant::Nft, RuntimeKind::Lab)
+        .err()
+        .map(|missing| missing.to_string())
+}
+
+fn check_tools(variant: Variant, runtime: RuntimeKind) -> Result<(), LabError> {
     let missing = |what: &str, package| {
         Err(LabError::Missing {
             what: what.to_owned(),
@@ -407,28 +470,36 @@ fn check_tools(variant: Variant) -> Result<(), LabError> {
     if cni_bin().is_none() {
         return missing("the CNI plugin portmap", "containernetworking-plugins");
     }
-    for (file, package) in [(image::BUSYBOX, "busybox-static"), (variant.multi(), "iptables")] {
-        if !Path::new(file).exists() {
-            return missing(file, package);
-        }
+    if !Path::new(variant.multi()).exists() {
+        return missing(variant.multi(), "iptables");
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.extend(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));
-    for (tool, package) in [
-        ("containerd", "containerd"),
-        ("ctr", "containerd"),
-        ("runc", "runc"),
+    let everywhere = [
         ("ip", "iproute2"),
         ("nft", "nftables"),
         ("conntrack", "conntrack"),
         ("nsenter", "util-linux"),
         ("unshare", "util-linux"),
         ("setpriv", "util-linux"),
-    ] {
+    ];
+    let containerd = [
+        ("containerd", "containerd"),
+        ("ctr", "containerd"),
+        ("runc", "runc"),
+    ];
+    let (more, image): (&[_], _) = match runtime {
+        RuntimeKind::Containerd => (&containerd, true),
+        RuntimeKind::Lab => (&[], false),
+    };
+    for &(tool, package) in everywhere.iter().chain(more) {
         if !dirs.iter().any(|dir| dir.join(tool).exists()) {
             return missing(tool, package);
         }
+    }
+    if image && !Path::new(image::BUSYBOX).exists() {
+        return missing(image::BUSYBOX, "busybox-static");
     }
     Ok(())
 }
@@ -438,7 +509,8 @@ fn write_files(place: &Place, options: &LabOptions, machine_id: &str) -> Result<
     write(&place.path("net.d/10-podnet.conflist"), files::conflist(false))?;
     write(&place.path("kubelet/config.yaml"), files::kubelet_config())?;
     write(&place.kubeconfig(), files::kubeconfig(options))?;
-    write(&place.path("machine-id"), machine_id)?;
+    write(&place.path("machine-id"), format!("{machine_id}\n"))?;
+    write(&place.path("hostname"), format!("{}\n", options.node_name))?;
     let symlink = |target: &Path, link: PathBuf| {
         std::os::unix::fs::symlink(target, &link).map_err(LabError::file("make", &link))
     };

@@ -1,0 +1,246 @@
+//! The lab's own small CRI runtime, for machines where containerd cannot run: without root, in a user namespace.
+//!
+//! Its sandboxes are a network namespace with a sleeping process in it, joined to the network by the same CNI plugins, which it calls as
+//! libcni does; it has no images and no containers. What it keeps survives its end, as containerd's store does.
+
+mod cni;
+mod sandboxes;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::{Request, Response};
+use futures::future::BoxFuture;
+use sexton_linux::cri::proto::{
+    ListContainersRequest, ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox,
+    PodSandboxStatusRequest, PodSandboxStatusResponse, RuntimeCondition, RuntimeStatus, StatusRequest,
+    StatusResponse, VersionRequest, VersionResponse,
+};
+use tokio::net::{UnixListener, UnixStream};
+use tonic::body::Body;
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+use tower::Service;
+
+use crate::cri::{IdRequest, Nothing, RunPodSandboxRequest, RunPodSandboxResponse};
+use crate::error::LabError;
+use crate::keeper::chain;
+use crate::node::Place;
+pub(crate) use sandboxes::Sandboxes;
+
+/// How long the end of the server may take.
+const END_DEADLINE: Duration = Duration::from_millis(500);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct CriServer {
+    // An event loop of its own: with it end all connections at once, as those of a killed runtime do.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl CriServer {
+    /// Serves `sandboxes` at the usual socket of the node in `place`.
+    pub(crate) fn start(place: &Place, sandboxes: Arc<Sandboxes>) -> Result<Self, LabError> {
+        let error = |source| LabError::Socket {
+            what: "the CRI socket".into(),
+            source,
+        };
+        let path = place.cri_socket();
+        if path.exists() {
+            // What a killed runtime leaves.
+            std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+        }
+        let listener = std::os::unix::net::UnixListener::bind(&path).map_err(error)?;
+        listener.set_nonblocking(true).map_err(error)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("lab-cri")
+            .enable_all()
+            .build()
+            .map_err(error)?;
+        let listener = {
+            let _entered = runtime.enter();
+            UnixListener::from_std(listener).map_err(error)?
+        };
+        runtime.spawn(async move {
+            let incoming = futures::stream::unfold(listener, |listener| async {
+                let accepted: std::io::Result<UnixStream> = listener.accept().await.map(|(stream, _)| stream);
+                Some((accepted, listener))
+            });
+            // It ends with the event loop.
+            let _ = tonic::transport::Server::builder()
+                .serve_with_incoming(Cri(sandboxes), incoming)
+                .await;
+        });
+        Ok(Self {
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Ends the server and its connections. Sandboxes go on.
+    pub(crate) fn crash(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_DEADLINE);
+        }
+    }
+}
+
+impl Drop for CriServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The service `runtime.v1.RuntimeService`, as far as a kubelet of the lab and a reader need it.
+#[derive(Clone)]
+struct Cri(Arc<Sandboxes>);
+
+impl Service<Request<Body>> for Cri {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let all = self.0.clone();
+        Box::pin(async move {
+            let path = request.uri().path().to_owned();
+            let answer = match path
+                .strip_prefix("/runtime.v1.RuntimeService/")
+                .unwrap_or_default()
+            {
+                "Version" => unary(request, all, version).await,
+                "Status" => unary(request, all, status).await,
+                "ListPodSandbox" => unary(request, all, list).await,
+                "PodSandboxStatus" => unary(request, all, one).await,
+                "ListContainers" => unary(request, all, containers).await,
+                "RunPodSandbox" => unary(request, all, run).await,
+                "StopPodSandbox" => unary(request, all, stop).await,
+                "RemovePodSandbox" => unary(request, all, remove).await,
+                other => Status::unimplemented(format!("the lab's runtime has no {other}")).into_http(),
+            };
+            Ok(answer)
+        })
+    }
+}
+
+/// What a method does with a question.
+type Work<Q, A> = fn(&Sandboxes, Q) -> Result<A, Status>;
+
+/// One call of a method. It may wait for plugins, so it runs on a thread for such work.
+struct Call<Q, A>(Arc<Sandboxes>, Work<Q, A>);
+
+impl<Q: Send + 'static, A: Send + 'static> UnaryService<Q> for Call<Q, A> {
+    type Response = A;
+    type Future = BoxFuture<'static, Result<tonic::Response<A>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
+        let (all, work) = (self.0.clone(), self.1);
+        Box::pin(async move {
+            let work = tokio::task::spawn_blocking(move || work(&all, request.into_inner()));
+            let answer = work.await.map_err(|ended| Status::internal(ended.to_string()))?;
+            answer.map(tonic::Response::new)
+        })
+    }
+}
+
+async fn unary<Q, A>(request: Request<Body>, all: Arc<Sandboxes>, work: Work<Q, A>) -> Response<Body>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + 'static,
+{
+    let codec: ProstCodec<A, Q> = ProstCodec::default();
+    Grpc::new(codec).unary(Call(all, work), request).await
+}
+
+fn version(_: &Sandboxes, _: VersionRequest) -> Result<VersionResponse, Status> {
+    Ok(VersionResponse {
+        version: "0.1.0".into(),
+        runtime_name: "sexton-lab".into(),
+        runtime_version: env!("CARGO_PKG_VERSION").into(),
+        runtime_api_version: "v1".into(),
+    })
+}
+
+fn status(all: &Sandboxes, _: StatusRequest) -> Result<StatusResponse, Status> {
+    let condition = |name: &str| RuntimeCondition {
+        r#type: name.into(),
+        status: true,
+        reason: String::new(),
+        message: String::new(),
+    };
+    let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
+    let config = all.cni_config().map_err(|error| failed(&error))?;
+    Ok(StatusResponse {
+        status: Some(RuntimeStatus { conditions }),
+        info: [("cniconfig".to_owned(), config)].into(),
+    })
+}
+
+fn list(all: &Sandboxes, question: ListPodSandboxRequest) -> Result<ListPodSandboxResponse, Status> {
+    let filter = question.filter.unwrap_or_default();
+    let wanted = |sandbox: &PodSandbox| {
+        (filter.id.is_empty() || sandbox.id.starts_with(&filter.id))
+            && filter
+                .state
+                .as_ref()
+                .is_none_or(|state| state.state == sandbox.state)
+            && filter
+                .label_selector
+                .iter()
+                .all(|(key, value)| sandbox.labels.get(key) == Some(value))
+    };
+    Ok(ListPodSandboxResponse {
+        items: all.list().into_iter().filter(wanted).collect(),
+    })
+}
+
+fn one(all: &Sandboxes, question: PodSandboxStatusRequest) -> Result<PodSandboxStatusResponse, Status> {
+    all.status(&question.pod_sandbox_id, question.verbose)
+        .ok_or_else(|| {
+            Status::not_found(format!(
+                "an error occurred when try to find sandbox: {}: not found",
+                question.pod_sandbox_id
+            ))
+        })
+}
+
+fn containers(_: &Sandboxes, _: ListContainersRequest) -> Result<ListContainersResponse, Status> {
+    // The lab's sandboxes have no containers; what answers in them is the lab's own.
+    Ok(ListContainersResponse {
+        containers: Vec::new(),
+    })
+}
+
+fn run(all: &Sandboxes, question: RunPodSandboxRequest) -> Result<RunPodSandboxResponse, Status> {
+    let config = question
+        .config
+        .ok_or_else(|| Status::invalid_argument("no sandbox configuration"))?;
+    all.run(config)
+        .map(|id| RunPodSandboxResponse { pod_sandbox_id: id })
+        .map_err(|error| failed(&error))
+}
+
+fn stop(all: &Sandboxes, question: IdRequest) -> Result<Nothing, Status> {
+    all.stop(&question.id)
+        .map(|()| Nothing {})
+        .map_err(|error| failed(&error))
+}
+
+fn remove(all: &Sandboxes, question: IdRequest) -> Result<Nothing, Status> {
+    all.remove(&question.id)
+        .map(|()| Nothing {})
+        .map_err(|error| failed(&error))
+}
+
+fn failed(error: &LabError) -> Status {
+    Status::new(Code::Unknown, chain(error))
+}
