@@ -180,29 +180,15 @@ fn option(
     if name.quoted || !name.text.starts_with('-') {
         return Err(RuleError::NotAnOption(name.text.into_owned()));
     }
-    let key = match name.text.as_ref() {
-        "-p" | "--protocol" => Key::Proto,
-        "-s" | "--source" | "--src" => Key::Source,
-        "-d" | "--destination" | "--dst" => Key::Destination,
-        "-i" | "--in-interface" => Key::In,
-        "-o" | "--out-interface" => Key::Out,
-        "-j" | "--jump" | "-g" | "--goto" => Key::Target,
-        "-m" | "--match" => Key::Match,
-        "-c" | "--set-counters" => Key::Counters,
-        "--dport" | "--destination-port" | "--dports" | "--destination-ports" => Key::Dports,
-        "--comment" => Key::Comment,
-        "--dst-type" => Key::DstType,
-        "--to-destination" => Key::ToDestination,
-        _ => {
-            let mut end = name.end;
-            while words.peek_is_value()? {
-                if let Some(value) = words.next()? {
-                    end = value.end;
-                }
+    let Some(key) = key(&name.text) else {
+        let mut end = name.end;
+        while words.peek_is_value()? {
+            if let Some(value) = words.next()? {
+                end = value.end;
             }
-            spec.others.push(words.text[start..end].to_owned());
-            return Ok(());
         }
+        spec.others.push(words.text[start..end].to_owned());
+        return Ok(());
     };
     let no_value = || RuleError::NoValue(name.text.clone().into_owned());
     let mut value = words.next()?.ok_or_else(no_value)?;
@@ -213,25 +199,23 @@ fn option(
     }
     let known = match key {
         Key::Proto => {
-            let proto = Proto::parse(&value.text);
+            let proto = proto(&value.text);
             spec.proto = proto;
             proto.is_some()
         }
-        Key::Source => set(&mut spec.source, value.text.clone()),
-        Key::Destination => set(&mut spec.destination, value.text.clone()),
-        Key::In => set(&mut spec.in_interface, value.text.clone()),
-        Key::Out => set(&mut spec.out_interface, value.text.clone()),
-        Key::Target => set(&mut spec.target, value.text.clone()),
-        Key::Comment => set(&mut spec.comment, value.text.clone()),
-        Key::DstType => set(&mut spec.dst_type, value.text.clone()),
+        Key::Source => set(&mut spec.source, &value.text),
+        Key::Destination => set(&mut spec.destination, &value.text),
+        Key::In => set(&mut spec.in_interface, &value.text),
+        Key::Out => set(&mut spec.out_interface, &value.text),
+        Key::Target => set(&mut spec.target, &value.text),
+        Key::Comment => set(&mut spec.comment, &value.text),
+        Key::DstType => set(&mut spec.dst_type, &value.text),
         // Their options are among the fields; every other match is told as such.
         Key::Match => matches!(
             value.text.as_ref(),
             "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "comment" | "multiport" | "addrtype"
         ),
-        Key::Dports => ports(&value.text)
-            .map(|ports| spec.dports.extend(ports))
-            .is_some(),
+        Key::Dports => ports(&value.text, &mut spec.dports).is_some(),
         Key::ToDestination => {
             let dnat = parse_dnat(&value.text).filter(|_| spec.dnat.is_none());
             if dnat.is_some() {
@@ -269,16 +253,57 @@ enum Key {
 }
 
 /// Takes a value once; a second one is told as something else.
-fn set(field: &mut Option<String>, value: Cow<'_, str>) -> bool {
+fn set(field: &mut Option<String>, value: &str) -> bool {
     let free = field.is_none();
     if free {
-        *field = Some(value.into_owned());
+        *field = Some(value.to_owned());
     }
     free
 }
 
-/// `80`, `80:90`, `80,443,8000:8080`; an end that is left out is the least or the greatest port.
-fn ports(text: &str) -> Option<Vec<PortRange>> {
+/// The two protocols of nearly every rule without a detour.
+fn proto(text: &str) -> Option<Proto> {
+    match text {
+        "tcp" => Some(Proto::Tcp),
+        "udp" => Some(Proto::Udp),
+        other => Proto::parse(other),
+    }
+}
+
+/// The field that an option is about; `None` for an option that is not among the fields.
+fn key(name: &str) -> Option<Key> {
+    if let [b'-', letter] = name.as_bytes() {
+        return Some(match letter {
+            b'p' => Key::Proto,
+            b's' => Key::Source,
+            b'd' => Key::Destination,
+            b'i' => Key::In,
+            b'o' => Key::Out,
+            b'j' | b'g' => Key::Target,
+            b'm' => Key::Match,
+            b'c' => Key::Counters,
+            _ => return None,
+        });
+    }
+    Some(match name {
+        "--dport" | "--dports" | "--destination-port" | "--destination-ports" => Key::Dports,
+        "--comment" => Key::Comment,
+        "--to-destination" => Key::ToDestination,
+        "--dst-type" => Key::DstType,
+        "--protocol" => Key::Proto,
+        "--source" | "--src" => Key::Source,
+        "--destination" | "--dst" => Key::Destination,
+        "--in-interface" => Key::In,
+        "--out-interface" => Key::Out,
+        "--jump" | "--goto" => Key::Target,
+        "--match" => Key::Match,
+        "--set-counters" => Key::Counters,
+        _ => return None,
+    })
+}
+
+/// `80`, `80:90`, `80,443,8000:8080`; an end that is left out is the least or the greatest port. Adds all or none.
+fn ports(text: &str, out: &mut Vec<PortRange>) -> Option<()> {
     let port = |text: &str, otherwise: u16| {
         if text.is_empty() {
             Some(otherwise)
@@ -286,15 +311,21 @@ fn ports(text: &str) -> Option<Vec<PortRange>> {
             text.parse().ok()
         }
     };
-    text.split(',')
-        .map(|part| match part.split_once(':') {
+    let before = out.len();
+    for part in text.split(',') {
+        let range = match part.split_once(':') {
             None => part.parse().ok().map(PortRange::one),
-            Some((first, last)) => Some(PortRange {
-                first: port(first, 0)?,
-                last: port(last, u16::MAX)?,
-            }),
-        })
-        .collect()
+            Some((first, last)) => port(first, 0)
+                .zip(port(last, u16::MAX))
+                .map(|(first, last)| PortRange { first, last }),
+        };
+        let Some(range) = range else {
+            out.truncate(before);
+            return None;
+        };
+        out.push(range);
+    }
+    Some(())
 }
 
 /// `10.0.0.1`, `10.0.0.1:80`, `fd00::1`, `[fd00::1]:80`; `None` for ranges and for a port alone.
@@ -311,16 +342,17 @@ fn parse_dnat(text: &str) -> Option<Dnat> {
             port,
         });
     }
-    if let Some(ip) = parse_ip(text) {
-        return Some(Dnat { ip, port: None });
+    // One colon is an IPv4 address and a port; more are an IPv6 address, whose port would be ambiguous without brackets.
+    match text.split_once(':') {
+        Some((ip, port)) if !port.contains(':') => Some(Dnat {
+            ip: parse_ip(ip)?,
+            port: Some(port.parse().ok()?),
+        }),
+        _ => Some(Dnat {
+            ip: parse_ip(text)?,
+            port: None,
+        }),
     }
-    let (ip, port) = text.rsplit_once(':')?;
-    // Without brackets a colon in the address would be ambiguous.
-    let ip = parse_ip(ip).filter(std::net::IpAddr::is_ipv4)?;
-    Some(Dnat {
-        ip,
-        port: Some(port.parse().ok()?),
-    })
 }
 
 #[cfg(test)]
