@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     io::{BufRead, Read},
     ops::ControlFlow,
     rc::Rc,
@@ -11,17 +11,20 @@ use std::{
 use ipnet::IpNet;
 use serde::Deserialize;
 use sexton_core::model::{
-    Completeness, NodeState, Pod, PodName, Sandbox, SourceReport, Timestamp, Unread, XtTable, XtVariant,
+    Completeness, NftState, NodeState, Pod, PodName, Sandbox, SourceReport, Timestamp, Unread, XtTable,
+    XtVariant,
 };
 
 use super::{
     files::{FileEntry, Limits},
+    finish::has_source,
     input::{beginning, open},
     join::{join, worsen},
     problem,
     recognise::{self, FileKind},
 };
 use crate::{
+    antctl,
     iptables::{self, XtInput},
     kube::{self, Kind, KubeItem},
 };
@@ -67,6 +70,12 @@ pub(super) struct Collector {
     /// Sandboxes of `crictl pods`, and those of `crictl inspectp`.
     pub(super) listed: Vec<Sandbox>,
     pub(super) inspected: Vec<Sandbox>,
+    /// Rulesets of nft, one a file.
+    pub(super) rulesets: Vec<NftState>,
+    /// The node that was asked for.
+    asked: Option<String>,
+    /// The agents of an `antctl supportbundle`, by node.
+    pub(super) agents: BTreeSet<String>,
     /// The files that the second visit is for.
     pub(super) conntrack: HashSet<String>,
     /// Why the walk ended early.
@@ -74,7 +83,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, asked: Option<String>) -> Self {
         Self {
             limits,
             total: Rc::new(Cell::new(limits.total)),
@@ -88,14 +97,17 @@ impl Collector {
             legacy_beside: Vec::new(),
             listed: Vec::new(),
             inspected: Vec::new(),
+            rulesets: Vec::new(),
+            asked,
+            agents: BTreeSet::new(),
             conntrack: HashSet::new(),
             stopped: None,
         }
     }
 
-    /// True if no file was read.
-    pub(super) fn is_empty(&self) -> bool {
-        self.conntrack.is_empty() && self.state.source_reports().is_empty() && self.meta.node.is_none()
+    /// True if no file told anything.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.conntrack.is_empty() && self.meta.node.is_none() && !has_source(&mut self.state)
     }
 
     pub(super) fn refused(&mut self, refused: Vec<Unread>) {
@@ -120,6 +132,9 @@ impl Collector {
         if self.files > self.limits.files {
             self.stopped = Some(format!("it holds more than {} files", self.limits.files));
             return ControlFlow::Break(());
+        }
+        if self.of_another_agent(entry) {
+            return ControlFlow::Continue(());
         }
         let kind = recognise::by_name(&entry.path);
         match kind {
@@ -150,6 +165,25 @@ impl Collector {
         ControlFlow::Continue(())
     }
 
+    /// An `antctl supportbundle` may hold the agents of several nodes: only one node is read.
+    fn of_another_agent(&mut self, entry: &FileEntry) -> bool {
+        let known = antctl::canonical_name(&entry.path).is_some();
+        let folder = entry.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let Some(node) = antctl::node_name(folder).filter(|_| known) else {
+            return false;
+        };
+        self.agents.insert(node.to_owned());
+        let other = match &self.asked {
+            Some(asked) => asked != node,
+            // Whose state it would be is not clear any more: the names are all that is still needed.
+            None => self.agents.len() > 1,
+        };
+        if other {
+            self.unread(entry, format!("it is of node {node}"));
+        }
+        other
+    }
+
     fn read(&mut self, entry: &FileEntry, kind: FileKind, text: Box<dyn BufRead + '_>) {
         self.newest = self.newest.max(entry.mtime);
         match kind {
@@ -175,9 +209,14 @@ impl Collector {
                 self.crictl(entry, &kind, text)
             }
             FileKind::Lease | FileKind::CniCache | FileKind::CniConfig => self.cni(entry, &kind, text),
+            FileKind::Nft => self.nft(entry, text),
+            FileKind::IpLink | FileKind::IpAddr | FileKind::IpRoute | FileKind::IpNeigh => {
+                self.ip(entry, &kind, text);
+            }
             FileKind::Meta => self.meta_file(entry, text),
             FileKind::NodeName => self.node_name(entry, text),
-            _ => self.unread(entry, "this kind of file is not read yet"),
+            FileKind::Ignored => {}
+            FileKind::Known(why) => self.unread(entry, why),
         }
     }
 

@@ -22,6 +22,13 @@ macro_rules! each_part {
     };
 }
 
+/// True if any file told anything, the connection tracking table aside.
+pub(super) fn has_source(state: &mut NodeState) -> bool {
+    let mut reports = 0;
+    each_part!(state, part => reports += part.reports.len());
+    reports > 0
+}
+
 /// Puts the parts together.
 pub(super) fn finish(
     mut collector: Collector,
@@ -33,9 +40,23 @@ pub(super) fn finish(
             unread: collector.state.unread,
         });
     }
+    if collector.agents.len() > 1 && options.node.is_none() {
+        return Err(BundleError::SeveralNodes {
+            nodes: collector.agents.into_iter().collect(),
+        });
+    }
+    collector.join_nft();
     collector.judge_legacy();
     collector.join_sandboxes();
     let cut = cut.or_else(|| collector.stopped.take());
+    // With one agent the archive's name tells the node.
+    if let (None, 1, Some(node)) = (
+        &collector.meta.node,
+        collector.agents.len(),
+        collector.agents.first(),
+    ) {
+        collector.meta.node = Some((node.clone(), format!("agent_{node}")));
+    }
     let Collector {
         mut state,
         meta,

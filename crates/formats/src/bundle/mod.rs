@@ -6,6 +6,7 @@ mod files;
 mod finish;
 mod input;
 mod join;
+mod kernel;
 mod node;
 mod pods;
 mod recognise;
@@ -53,6 +54,12 @@ pub enum BundleError {
         /// What says so.
         source_of_name: String,
     },
+    /// It holds the agents of several nodes.
+    #[error("the bundle is of several nodes: {}; say which one is meant", .nodes.join(", "))]
+    SeveralNodes {
+        /// Their names.
+        nodes: Vec<String>,
+    },
     /// It holds nothing that is known here.
     #[error("the bundle holds no file that is known here ({} files)", .unread.len())]
     Empty {
@@ -70,7 +77,7 @@ pub enum BundleError {
 ///
 /// [`BundleError`] when it cannot be opened, is of another node than `options.node`, or holds nothing.
 pub fn read(files: &mut dyn Files, options: &BundleOptions) -> Result<NodeState, BundleError> {
-    let mut collector = Collector::new(options.limits);
+    let mut collector = Collector::new(options.limits, options.node.clone());
     let walked = visit(files, &options.limits, &mut |entry, reader| {
         collector.file(entry, reader)
     });

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use sexton_core::model::{Completeness, Runtime, RuntimeKind, Sandbox};
+use sexton_core::model::{Completeness, Problem, Runtime, RuntimeKind, Sandbox};
 
 use super::{
     collect::Collector,
@@ -17,19 +17,13 @@ use crate::{
 };
 
 impl Collector {
-    /// A file that is read as a whole; `None` if it cannot be, which is then said.
-    pub(super) fn whole(&mut self, entry: &FileEntry, text: Box<dyn BufRead + '_>) -> Option<Vec<u8>> {
+    /// A file that is read as a whole.
+    pub(super) fn whole(&self, entry: &FileEntry, text: Box<dyn BufRead + '_>) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         let limit = self.limits.in_memory;
         match Limited::new(text, limit, "one file that is read as a whole").read_to_end(&mut bytes) {
-            Ok(_) => Some(bytes),
-            Err(err) => {
-                self.state
-                    .problems
-                    .push(problem(&entry.path, format!("cannot be read: {err}")));
-                self.unread(entry, format!("cannot be read: {err}"));
-                None
-            }
+            Ok(_) => Ok(bytes),
+            Err(err) => Err(problem(&entry.path, format!("cannot be read: {err}"))),
         }
     }
 
@@ -38,14 +32,14 @@ impl Collector {
         let state = &mut self.state;
         let runtime = &mut state.runtime.value;
         let (items, problems) = match (kind, bytes) {
-            (_, None) => (0, vec![problem(&entry.path, "cannot be read")]),
-            (FileKind::CrictlPs, Some(bytes)) => {
+            (_, Err(problem)) => (0, vec![problem]),
+            (FileKind::CrictlPs, Ok(bytes)) => {
                 let (containers, problems) = crictl::read_containers(&entry.path, &bytes);
                 let items = containers.len();
                 runtime.containers.extend(containers);
                 (items, problems)
             }
-            (kind, Some(bytes)) => {
+            (kind, Ok(bytes)) => {
                 let (sandboxes, problems) = if *kind == FileKind::CrictlPods {
                     crictl::read_pods(&entry.path, &bytes)
                 } else {
@@ -98,20 +92,9 @@ impl Collector {
     }
 
     pub(super) fn cni(&mut self, entry: &FileEntry, kind: &FileKind, text: Box<dyn BufRead + '_>) {
-        let Some(bytes) = self.whole(entry, text) else {
-            let why = Completeness::Unavailable("cannot be read".to_owned());
-            let (completeness, reports) = match kind {
-                FileKind::Lease => (&mut self.state.ipam.completeness, &mut self.state.ipam.reports),
-                FileKind::CniCache => (
-                    &mut self.state.cni_cache.completeness,
-                    &mut self.state.cni_cache.reports,
-                ),
-                _ => (
-                    &mut self.state.cni_config.completeness,
-                    &mut self.state.cni_config.reports,
-                ),
-            };
-            return add_report(completeness, reports, Self::report(entry, why, 0));
+        let bytes = match self.whole(entry, text) {
+            Ok(bytes) => bytes,
+            Err(problem) => return self.cni_unreadable(entry, kind, problem),
         };
         let state = &mut self.state;
         match kind {
@@ -153,5 +136,17 @@ impl Collector {
                 state.problems.extend(problems);
             }
         }
+    }
+
+    fn cni_unreadable(&mut self, entry: &FileEntry, kind: &FileKind, problem: Problem) {
+        let state = &mut self.state;
+        let (completeness, reports) = match kind {
+            FileKind::Lease => (&mut state.ipam.completeness, &mut state.ipam.reports),
+            FileKind::CniCache => (&mut state.cni_cache.completeness, &mut state.cni_cache.reports),
+            _ => (&mut state.cni_config.completeness, &mut state.cni_config.reports),
+        };
+        let why = Completeness::Unavailable(problem.what.clone());
+        add_report(completeness, reports, Self::report(entry, why, 0));
+        state.problems.push(problem);
     }
 }

@@ -3,7 +3,7 @@
 
 use sexton_core::model::{Family, XtVariant};
 
-use crate::kube::Kind;
+use crate::{antctl, kube::Kind};
 
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +67,9 @@ fn dirs(path: &str) -> Vec<&str> {
 const WINDOWS: &str = "state of a Windows node: no rule of this version judges it";
 const NOT_JUDGED: &str = "no rule of this version judges it";
 
-/// By name, at whatever depth.
+/// By name, at whatever depth. `antctl` has names of its own.
 pub(crate) fn by_name(path: &str) -> Option<FileKind> {
+    let path = antctl::canonical_name(path).unwrap_or(path);
     let base = base(path);
     let dirs = dirs(path);
     let plain = base.strip_suffix(".gz").unwrap_or(&base);
@@ -113,13 +114,12 @@ pub(crate) fn by_name(path: &str) -> Option<FileKind> {
         "crictl-ps" | "crictl-ps-a" | "crictl-containers" => FileKind::CrictlPs,
         "nft" | "nftables" | "nft-list-ruleset" | "nft-ruleset" => FileKind::Nft,
         "conntrack" | "conntrack-l" | "nf-conntrack" => FileKind::Conntrack,
-        "ip-addr" | "ip-address" | "ip-a" | "address" | "addr" => FileKind::IpAddr,
-        "ip-link" | "link" => FileKind::IpLink,
-        "ip-route" | "route" | "route-table-all" | "ip-route-table-all" | "ip6-route" | "ip-6-route" => {
-            FileKind::IpRoute
-        }
-        "ip-neigh" | "ip-neighbor" | "ip-neighbour" | "neigh" => FileKind::IpNeigh,
-        "ip-rule" | "ip6-rule" | "rule" | "ipset" | "ipset-save" | "ipvsadm" => FileKind::Known(NOT_JUDGED),
+        "ip-addr" | "ip-address" | "ip-a" => FileKind::IpAddr,
+        "ip-link" | "ip-l" => FileKind::IpLink,
+        "ip-route" | "ip-route-table-all" | "ip6-route" | "ip-6-route" => FileKind::IpRoute,
+        "ip-neigh" | "ip-neighbor" | "ip-neighbour" => FileKind::IpNeigh,
+        "ip-rule" | "ip6-rule" | "ipset" | "ipset-save" | "ipvsadm" => FileKind::Known(NOT_JUDGED),
+        "network" | "endpoint" | "policy" if extension == "txt" => FileKind::Known(WINDOWS),
         "hns-networks" | "hns-endpoints" | "hns-loadbalancers" | "hns-namespaces" | "azure-vnet"
         | "azure-vnet-ipam" | "azure-endpoints" | "nic" | "imds-network" | "interfaceinfo" | "counters"
         | "pktmon" | "pktmon-list" => FileKind::Known(WINDOWS),
@@ -259,7 +259,9 @@ mod tests {
                 "ip6tables-legacy-save",
                 iptables(Some(Family::Ipv6), Some(XtVariant::Legacy), None),
             ),
-            ("antrea/iptables", iptables(None, None, None)),
+            ("antrea/iptables", iptables(Some(Family::Ipv4), None, None)),
+            ("agent_n1.tar.gz/address", Some(FileKind::IpAddr)),
+            ("agent_n1.tar.gz/logs/agent/link", None),
             ("iptables-S-nat.txt", iptables(None, None, Some("nat"))),
             ("nftables", Some(FileKind::Nft)),
             ("nft.json", Some(FileKind::Nft)),

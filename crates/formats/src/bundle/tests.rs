@@ -5,7 +5,8 @@ use std::{
 };
 
 use sexton_core::model::{
-    Completeness, CtTuple, Dnat, Family, NplAnnotation, PortRange, Proto, XtMatch, XtRule, XtVariant,
+    Completeness, CtTuple, Dnat, Family, NftState, NplAnnotation, PortRange, Proto, XtMatch, XtRule,
+    XtVariant,
 };
 
 use super::*;
@@ -64,14 +65,18 @@ fn of(files: &[(&str, &str)]) -> Result<NodeState, BundleError> {
     )
 }
 
-/// What a state holds, in a form to compare.
+/// What a state holds, in a form to compare; parts that the bundle does not have are left out.
 fn summary(state: &NodeState) -> String {
     let mut out = format!(
         "node {} at {}\n",
         state.identity.name,
         state.taken_at.map_or_else(String::new, |at| at.to_string())
     );
-    for report in state.source_reports() {
+    let reports = state.source_reports();
+    for report in reports
+        .iter()
+        .filter(|report| report.completeness.why() != Some("not in the bundle"))
+    {
         let _ = write!(out, "{}: {} items", report.name, report.items);
         if let Some(why) = report.completeness.why() {
             let _ = write!(out, ", not complete: {why}");
@@ -98,9 +103,9 @@ services.json: 1 items
 nodes.json: 2 items
 ip6tables-save.txt: 0 items
 iptables-save.txt: 10 items
+nft.json: 1 items
+nft.txt: 1 items
 conntrack.txt: 9 items
-unread nft.json: this kind of file is not read yet
-unread nft.txt: this kind of file is not read yet
 "
     );
     // After the one of ip6tables-save.txt.
@@ -162,9 +167,9 @@ services.json: 1 items
 nodes.json: 2 items
 ip6tables-save.txt: 0 items
 iptables-save.txt: 10 items
+nft.json: 1 items
+nft.txt: 1 items
 conntrack.txt: 8 items
-unread nft.json: this kind of file is not read yet
-unread nft.txt: this kind of file is not read yet
 "
     );
 }
@@ -717,4 +722,126 @@ fn a_cut_archive_makes_everything_partial() {
         )
         .is_err()
     );
+}
+
+#[test]
+fn the_text_of_iptables_save_wins_over_nft() {
+    let state = case("npl-stale-8port");
+    assert_eq!(state.nft.value, NftState::default());
+    assert!(state.nft.is_complete());
+    // Without it the table stays, with the targets that only the text of nft shows.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/npl-stale-8port");
+    let file = |name: &str| (name.to_owned(), fs::read(root.join(name)).unwrap());
+    for names in [["nft.json", "nft.txt"], ["nft.txt", "nft.json"]] {
+        let mut files = MemoryFiles::new(names.map(file));
+        let state = read(&mut files, &BundleOptions::default()).unwrap();
+        let nft = &state.nft.value;
+        assert_eq!((nft.tables.len(), nft.chains.len(), nft.rules.len()), (1, 3, 10));
+        assert_eq!(nft.rules.iter().filter(|rule| rule.dnat.is_some()).count(), 8);
+    }
+    let state = read(
+        &mut MemoryFiles::new([file("nft.json")]),
+        &BundleOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(state.nft.value.rules.len(), 10);
+    assert!(state.nft.value.rules.iter().all(|rule| rule.dnat.is_none()));
+}
+
+#[test]
+fn what_ip_tells_in_several_files_is_told_once() {
+    let addr = r#"[{"ifindex":2,"ifname":"eth0","flags":["UP"],"address":"02:00:00:00:00:01","addr_info":[{"family":"inet","local":"172.20.0.11","prefixlen":24}]}]"#;
+    let link = r#"[{"ifindex":2,"ifname":"eth0","flags":["UP"],"address":"02:00:00:00:00:01","linkinfo":{"info_kind":"veth"}},{"ifindex":3,"ifname":"eth1","flags":[]}]"#;
+    let route =
+        "default via 172.20.0.1 dev eth0\n10.0.0.0/24 dev cni0 proto kernel scope link src 10.0.0.1\n";
+    let state = of(&[
+        ("ip-addr.json", addr),
+        ("x/ip-addr.json", addr),
+        ("ip-link.json", link),
+        ("route", route),
+        (
+            "route-table-all",
+            &format!("{route}local 10.0.0.1 dev cni0 table local proto kernel\n"),
+        ),
+        (
+            "ip-neigh.txt",
+            "172.20.0.1 dev eth0 lladdr 02:00:00:00:00:02 REACHABLE\n",
+        ),
+        ("ip-rule.txt", "0: from all lookup local\n"),
+        ("nft.txt", ""),
+    ])
+    .unwrap();
+    assert_eq!(
+        summary(&state),
+        "node  at 
+nft.txt: 0 items, not complete: the file is empty: either there is nothing or the command failed
+ip-addr.json: 1 items
+x/ip-addr.json: 1 items
+ip-link.json: 2 items
+ip-addr.json: 1 items
+x/ip-addr.json: 1 items
+route: 2 items
+route-table-all: 3 items
+ip-neigh.txt: 1 items
+unread ip-rule.txt: no rule of this version judges it
+problem nft.txt: the file is empty: either there is nothing or the command failed
+"
+    );
+    let links: Vec<_> = state
+        .links
+        .value
+        .iter()
+        .map(|link| (link.index, link.kind.as_str()))
+        .collect();
+    assert_eq!(links, [(2, "veth"), (3, "")]);
+    assert_eq!(
+        (
+            state.addresses.value.len(),
+            state.routes.value.len(),
+            state.neighbours.value.len()
+        ),
+        (1, 3, 1)
+    );
+}
+
+#[test]
+fn a_support_bundle_of_several_agents_is_read_for_one_node() {
+    let save = |ip: &str| {
+        format!(
+            "# Generated by iptables-save v1.8.9 (nf_tables) on Mon Nov 30 16:19:15 2026\n*nat\n:X - [0:0]\n[0:0] -A X -p tcp -m tcp --dport 61000 -j DNAT --to-destination {ip}:80\nCOMMIT\n# Completed on Mon Nov 30 16:19:15 2026\n# Generated by ip6tables-save v1.8.9 (nf_tables) on Mon Nov 30 16:19:15 2026\n*nat\n:X - [0:0]\nCOMMIT\n"
+        )
+    };
+    let files = [
+        ("agent_n1/iptables", save("10.0.0.1")),
+        ("agent_n1/logs/agent/iptables", "a log".to_owned()),
+        ("agent_n2/iptables", save("10.0.0.2")),
+        ("clusterinfo", "x".to_owned()),
+    ];
+    let ask = |node: Option<&str>, count: usize| {
+        let options = BundleOptions {
+            node: node.map(str::to_owned),
+            ..BundleOptions::default()
+        };
+        read(&mut MemoryFiles::new(files[..count].to_vec()), &options)
+    };
+    let err = ask(None, 4).unwrap_err();
+    assert_eq!(
+        err.to_string(),
+        "the bundle is of several nodes: n1, n2; say which one is meant"
+    );
+    let state = ask(Some("n2"), 4).unwrap();
+    assert_eq!(
+        state.xtables.value.iter().map(|t| t.family).collect::<Vec<_>>(),
+        [Family::Ipv4, Family::Ipv6]
+    );
+    let (_, rule) = state.xtables.value[0].rules().next().unwrap();
+    assert_eq!(rule.spec.dnat.unwrap().ip.to_string(), "10.0.0.2");
+    assert_eq!(
+        state.unread[0],
+        Unread {
+            path: "agent_n1/iptables".to_owned(),
+            why: "it is of node n1".to_owned()
+        }
+    );
+    assert_eq!(ask(None, 2).unwrap().identity.name, "n1");
 }
