@@ -1,0 +1,232 @@
+//! The command line. Help texts, completions and man pages come from these definitions.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
+use sexton_core::{model::PortRange, plan::Choice, settings::Settings};
+
+/// Sees, proves and repairs the network state that dead Pods leave on a Kubernetes node.
+#[derive(Debug, Parser)]
+#[command(name = "sexton", version, about, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes of audit and plan: 0 nothing was found and every needed source was read; 1 something was \
+    found; 3 nothing was found, but something is unknown or a needed source is missing; 2 it could not be done.\n\
+    Exit codes of repair: 0 all done and verified; 1 something was refused, failed or came back; 3 something was left unjudged."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show what is wrong on this node, or on a recorded one. Changes nothing.
+    Audit(AuditArgs),
+    /// Show what a repair would do, step by step. Changes nothing.
+    Plan(PlanArgs),
+    /// Show a rule's page; or who lives at an address, and every object that names it.
+    Explain(ExplainArgs),
+    /// Print shell completions.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory.
+    #[command(hide = true)]
+    Man {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For a terminal.
+    #[default]
+    Table,
+    /// One document, `sexton.dev/report/v1`.
+    Json,
+    /// For a ticket.
+    Markdown,
+    /// One self-contained page.
+    Html,
+}
+
+/// Where the node's state comes from.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Source")]
+pub struct SourceArgs {
+    /// A recorded node: a folder, tar, tar.gz or zip, in any layout.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
+    pub bundle: Option<PathBuf>,
+    /// The kubeconfig; without one the Pod's service account, then the kubelet's own file.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The node's name; by default the kubelet's hostnameOverride, then the host name.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node: Option<String>,
+    /// The runtime's socket, instead of the kubelet's own.
+    #[arg(long, value_name = "SOCKET")]
+    pub cri_socket: Option<PathBuf>,
+    /// CNI's configuration.
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+    /// CNI's data: the cache, and host-local's leases.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
+    pub cni_data_dir: PathBuf,
+}
+
+/// The numbers.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub struct SettingsArgs {
+    /// A range of the cluster's Service addresses, where the API does not tell; may be given again.
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Vec<IpNet>,
+    /// The range of NodePortLocal's ports.
+    #[arg(long, value_name = "FIRST-LAST", default_value = "61000-62000", value_parser = port_range)]
+    pub npl_range: PortRange,
+    /// How long a container must have been dead before what is keyed on it is repaired, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 240)]
+    pub container_grace: u64,
+    /// How long one RunPodSandbox may take, in seconds (the kubelet's runtimeRequestTimeout).
+    #[arg(long, value_name = "SECONDS", default_value_t = 240)]
+    pub run_pod_sandbox: u64,
+}
+
+fn port_range(text: &str) -> Result<PortRange, String> {
+    let wrong = || format!("{text:?} is not FIRST-LAST with FIRST below LAST, such as 61000-62000");
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let range = PortRange {
+        first: first.parse().map_err(|_| wrong())?,
+        last: last.parse().map_err(|_| wrong())?,
+    };
+    if range.first < range.last {
+        Ok(range)
+    } else {
+        Err(wrong())
+    }
+}
+
+impl SettingsArgs {
+    /// The settings that these flags ask for.
+    pub fn settings(&self) -> Settings {
+        let Self {
+            service_cidr,
+            npl_range,
+            container_grace,
+            run_pod_sandbox,
+        } = self;
+        Settings {
+            service_cidrs: service_cidr.clone(),
+            npl_range: *npl_range,
+            container_grace: Duration::from_secs(*container_grace),
+            run_pod_sandbox: Duration::from_secs(*run_pod_sandbox),
+            ..Settings::default()
+        }
+    }
+}
+
+/// What of the findings.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Choice")]
+pub struct ChoiceArgs {
+    /// Only this rule; may be given again.
+    #[arg(long, value_name = "RULE")]
+    pub rule: Vec<String>,
+    /// Only rules of this tier (1: judged and repaired; 2: judged and reported).
+    #[arg(long, value_name = "N")]
+    pub tier: Option<u8>,
+    /// Only findings whose owner is or was in this namespace; may be given again.
+    #[arg(long, short = 'n', value_name = "NAME")]
+    pub namespace: Vec<String>,
+    /// At most this many findings.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+impl ChoiceArgs {
+    /// True if rules were named.
+    pub fn is_given(&self) -> bool {
+        self.tier.is_some() || !self.rule.is_empty()
+    }
+
+    /// The choice that these flags make.
+    pub fn choice(&self) -> Choice {
+        let Self {
+            rule,
+            tier,
+            namespace,
+            limit,
+        } = self;
+        Choice {
+            rules: rule.clone(),
+            tier: *tier,
+            namespaces: namespace.clone(),
+            limit: *limit,
+        }
+    }
+}
+
+/// `sexton audit`.
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// How to print the report.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Format,
+    /// Write the report to a file.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Show evidence, sources and times in full.
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// What of the findings.
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The numbers.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+/// `sexton plan`.
+#[derive(Clone, Debug, Args)]
+pub struct PlanArgs {
+    /// Write the plan to a file, which `sexton repair --plan` carries out within 15 minutes.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// How to print the plan.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Format,
+    /// What of the findings; all of tier 1 by default.
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The numbers.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+/// `sexton explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// A rule's name, an address, a container ID, or a finding's ID.
+    pub what: String,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The numbers.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}

@@ -1,0 +1,189 @@
+//! Where a reading comes from: the live node, or a recording.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use sexton_core::{
+    interest::Interest,
+    model::{CtEntry, NodeState, Proto, Timestamp, Unread},
+};
+use sexton_formats::bundle;
+use sexton_linux::{ApiAccess, LinuxNode, LinuxOptions};
+
+use crate::args::SourceArgs;
+
+/// The time. The only place of the program that asks for it, the live node aside.
+pub fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// One reading, and the moment to judge it at: now for the live node, the time of recording for a bundle.
+pub struct Reading {
+    /// The state.
+    pub state: NodeState,
+    /// When it is judged.
+    pub at: Timestamp,
+}
+
+/// Reads the source that the flags name. `asked` are addresses that every tracked connection is wanted of.
+pub fn read(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<Reading> {
+    match &args.bundle {
+        Some(path) => {
+            let state = read_bundle(path, args, asked)?;
+            let at = state.taken_at.unwrap_or_else(now);
+            Ok(Reading { state, at })
+        }
+        None => {
+            let mut node = open_live(args, asked)?;
+            let spinner = spinner("reading the node");
+            let state = node.observe();
+            spinner.finish_and_clear();
+            Ok(Reading { at: now(), state })
+        }
+    }
+}
+
+/// Opens the live node.
+pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<LinuxNode> {
+    let SourceArgs {
+        bundle: _,
+        kubeconfig,
+        context,
+        node,
+        cri_socket,
+        cni_conf_dir,
+        cni_data_dir,
+    } = args;
+    let api = match (kubeconfig, context) {
+        (None, None) => ApiAccess::Infer,
+        (path, context) => ApiAccess::Kubeconfig {
+            path: path.clone(),
+            context: context.clone(),
+        },
+    };
+    let asked = asked.to_vec();
+    // Which Services there are is not known while the table is read: all of UDP is kept.
+    let keep = move |entry: &CtEntry| {
+        entry.proto == Proto::Udp
+            || [
+                entry.original.src,
+                entry.original.dst,
+                entry.reply.src,
+                entry.reply.dst,
+            ]
+            .iter()
+            .any(|ip| asked.contains(ip))
+    };
+    let options = LinuxOptions {
+        node_name: node.clone(),
+        api,
+        cri_endpoint: cri_socket.as_ref().map(|path| path.display().to_string()),
+        cni_config_dirs: vec![cni_conf_dir.clone()],
+        cni_data_dir: cni_data_dir.join("networks"),
+        cni_cache_dir: cni_data_dir.join("results"),
+        keep_conntrack: Some(Arc::new(keep)),
+        ..LinuxOptions::default()
+    };
+    LinuxNode::open(options).context("cannot read this node")
+}
+
+fn read_bundle(path: &Path, args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<NodeState> {
+    let asked = asked.to_vec();
+    let options = bundle::BundleOptions {
+        node: args.node.clone(),
+        keep: Some(Box::new(move |state| {
+            let interest = Interest::new(state, asked.clone());
+            Box::new(move |entry| interest.keeps(entry))
+        })),
+        ..bundle::BundleOptions::default()
+    };
+    let shown = path.display();
+    let meta = fs::metadata(path).with_context(|| format!("cannot open the bundle {shown}"))?;
+    let spinner = spinner("reading the bundle");
+    let state = if meta.is_dir() {
+        bundle::read(
+            &mut Folder {
+                root: path.to_owned(),
+            },
+            &options,
+        )
+    } else {
+        let file = File::open(path).with_context(|| format!("cannot open the bundle {shown}"))?;
+        bundle::read(&mut bundle::Archive::new(file, options.limits), &options)
+    };
+    spinner.finish_and_clear();
+    state.with_context(|| format!("cannot read the bundle {shown}"))
+}
+
+fn spinner(what: &'static str) -> ProgressBar {
+    // Hidden by itself where stderr is no terminal.
+    let spinner = ProgressBar::new_spinner().with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(std::time::Duration::from_millis(120));
+    spinner
+}
+
+/// A bundle that is a folder.
+struct Folder {
+    root: PathBuf,
+}
+
+impl bundle::Files for Folder {
+    fn visit(&mut self, visitor: &mut bundle::Visitor<'_>) -> Result<Vec<Unread>, bundle::VisitError> {
+        let failed = |path: &Path, source: std::io::Error| bundle::VisitError::Read {
+            after: path.display().to_string(),
+            source,
+        };
+        let mut refused = Vec::new();
+        let mut dirs = vec![self.root.clone()];
+        while let Some(dir) = dirs.pop() {
+            let mut entries: Vec<PathBuf> = fs::read_dir(&dir)
+                .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect())
+                .map_err(|e| failed(&dir, e))?;
+            entries.sort();
+            for path in entries {
+                let name = path
+                    .strip_prefix(&self.root)
+                    .unwrap_or(&path)
+                    .display()
+                    .to_string();
+                let meta = fs::symlink_metadata(&path).map_err(|e| failed(&path, e))?;
+                if meta.is_dir() {
+                    dirs.push(path);
+                } else if meta.is_file() {
+                    let mtime = meta.modified().ok().and_then(|m| Timestamp::try_from(m).ok());
+                    let entry = bundle::FileEntry {
+                        path: name,
+                        size: Some(meta.len()),
+                        mtime,
+                    };
+                    match File::open(&path) {
+                        Ok(mut file) => {
+                            if visitor(&entry, &mut file).is_break() {
+                                return Ok(refused);
+                            }
+                        }
+                        Err(error) => refused.push(Unread {
+                            path: entry.path,
+                            why: error.to_string(),
+                        }),
+                    }
+                } else {
+                    // A link may leave the bundle: what it shows is not part of it.
+                    refused.push(Unread {
+                        path: name,
+                        why: "not a regular file".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(refused)
+    }
+}
