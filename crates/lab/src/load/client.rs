@@ -94,6 +94,8 @@ pub(super) async fn stream(target: Arc<Target>, pause: Duration, mut stopped: wa
     let mut number = 0_u64;
     loop {
         tokio::select! {
+            // Asked first: after a second without an answer the tick is always due too.
+            biased;
             _ = stopped.changed() => break,
             _ = tick.tick() => {}
         }
