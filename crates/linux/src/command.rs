@@ -45,6 +45,8 @@ pub enum CommandError {
 /// What a tool printed.
 #[derive(Debug)]
 pub(crate) struct Output {
+    /// The process that it was.
+    pub(crate) pid: u32,
     /// How it ended.
     pub(crate) status: ExitStatus,
     /// Its standard output.
@@ -94,6 +96,7 @@ pub(crate) fn run(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(start)?;
+    let pid = child.id();
     let stdin = child.stdin.take();
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
@@ -122,6 +125,7 @@ pub(crate) fn run(
         let status = child.wait().map_err(start)?;
         let stderr = String::from_utf8_lossy(&stderr);
         Ok(Output {
+            pid,
             status,
             stdout,
             stderr: stderr.lines().map(str::trim).collect::<Vec<_>>().join("; "),

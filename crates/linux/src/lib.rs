@@ -6,6 +6,7 @@
 //! loaded, no table is created (law 12 of the design).
 
 mod api;
+mod apply;
 mod cni_files;
 mod command;
 pub mod cri;

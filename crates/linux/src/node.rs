@@ -6,6 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 use jiff::Timestamp;
 use sexton_core::model::{Completeness, Conntrack, Facts, Family, NftFamily, NftState, NodeState, XtVariant};
 
+use crate::apply::Hands;
 use crate::kinds::Kinds;
 use crate::netlink::{self, TableName};
 use crate::options::{KeepConntrack, LinuxOptions};
@@ -33,6 +34,7 @@ pub struct LinuxNode {
     pub(crate) options: LinuxOptions,
     pub(crate) runtime: tokio::runtime::Runtime,
     client: Option<kube::Client>,
+    pub(crate) hands: Hands,
 }
 
 impl LinuxNode {
@@ -55,6 +57,7 @@ impl LinuxNode {
             options,
             runtime,
             client: None,
+            hands: Hands::default(),
         })
     }
 

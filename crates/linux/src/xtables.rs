@@ -222,7 +222,7 @@ fn nft_tables(all: &[TableName], family: Family) -> Vec<String> {
 }
 
 /// The legacy tables that exist. The file is there once x_tables is; without it there are none.
-fn legacy_tables(proc: &Path, family: Family) -> Result<Vec<String>, String> {
+pub(crate) fn legacy_tables(proc: &Path, family: Family) -> Result<Vec<String>, String> {
     // Not `/proc/net`, which is the namespace of the process's first thread.
     let file = proc.join("thread-self/net").join(match family {
         Family::Ipv4 => "ip_tables_names",

@@ -1,15 +1,18 @@
 //! Connection tracking (`linux/netfilter/nfnetlink_conntrack.h`).
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use futures::StreamExt as _;
 use nlink::Connection;
 use nlink::netlink::Netfilter;
+use nlink::netlink::netfilter::{ConntrackBuilder, ConntrackTuple, IpProtocol};
 use nlink::netlink::parse::{FromNetlink, PResult};
 use sexton_core::model::{CtEntry, CtFlags, CtTuple, Direction, Proto};
 
 use super::attrs::{AttrIter, be16, be32, be64, ip};
 use super::{NetlinkError, SILENCE, block_on};
+use crate::source::chain;
 
 /// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_GET`.
 const CT_GET: u16 = 0x0101;
@@ -90,8 +93,60 @@ pub(crate) fn read(keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, 
     })
 }
 
+/// What became of one entry that was to be deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    /// It is gone now.
+    Done,
+    /// It was gone before, or is another one by now.
+    Gone,
+    /// The kernel refused, or it cannot be named exactly.
+    Failed(String),
+}
+
+/// Deletes entries one by one. The kernel finds each by its original tuple in its zone, and takes it only if its ID is
+/// the one that was read.
+pub(crate) fn delete(entries: &[CtEntry]) -> Result<Vec<Deleted>, NetlinkError> {
+    block_on("conntrack", async {
+        let conn = open()?;
+        let mut out = Vec::with_capacity(entries.len());
+        for entry in entries {
+            out.push(delete_one(&conn, entry).await);
+        }
+        Ok(out)
+    })
+}
+
+async fn delete_one(conn: &Connection<Netfilter>, entry: &CtEntry) -> Deleted {
+    let Some(id) = entry.id else {
+        return Deleted::Failed("its ID is not known, so another entry could be meant".to_owned());
+    };
+    let proto = match entry.proto {
+        Proto::Tcp => IpProtocol::Tcp,
+        Proto::Udp => IpProtocol::Udp,
+        Proto::Sctp => IpProtocol::Other(132),
+        // ICMP's tuples have a type, a code and an identifier in place of ports, which the model does not keep.
+        other => return Deleted::Failed(format!("entries of {other} are not deleted")),
+    };
+    let tuple = &entry.original;
+    let (builder, wire) = match (tuple.src, tuple.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => (ConntrackBuilder::new_v4(proto), ConntrackTuple::v4(src, dst)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => (ConntrackBuilder::new_v6(proto), ConntrackTuple::v6(src, dst)),
+        _ => return Deleted::Failed("its addresses are of two families".to_owned()),
+    };
+    let mut builder = builder.orig(wire.ports(tuple.sport, tuple.dport)).id(id);
+    if entry.zone != 0 {
+        builder = builder.zone(entry.zone);
+    }
+    match conn.del_conntrack(builder).await {
+        Ok(()) => Deleted::Done,
+        Err(error) if error.is_not_found() => Deleted::Gone,
+        Err(error) => Deleted::Failed(chain(&error)),
+    }
+}
+
 /// A socket for connection tracking.
-pub(super) fn open() -> Result<Connection<Netfilter>, NetlinkError> {
+fn open() -> Result<Connection<Netfilter>, NetlinkError> {
     let conn = Connection::<Netfilter>::new().map_err(|source| NetlinkError::Open {
         protocol: "netfilter",
         source,

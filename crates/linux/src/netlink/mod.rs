@@ -10,10 +10,14 @@ mod conntrack;
 mod nft;
 mod nft_rule;
 mod nft_value;
+mod nft_watch;
+mod nft_write;
 mod route;
 
-pub(crate) use conntrack::{accounting, read as read_conntrack};
+pub(crate) use conntrack::{Deleted, accounting, delete as delete_conntrack, read as read_conntrack};
 pub(crate) use nft::{TableName, read as read_nft, tables as read_nft_tables};
+pub(crate) use nft_watch::{Change, ChangeListener, NftPlace, listen as listen_nft};
+pub(crate) use nft_write::{Swapped, add as add_nft_element, delete as delete_nft_element};
 pub(crate) use route::{read as read_routing, read_interior, unavailable as no_routing};
 
 use std::time::Duration;
@@ -56,6 +60,15 @@ pub enum NetlinkError {
         /// What was asked for.
         what: &'static str,
     },
+    /// The kernel refused a change.
+    #[error("cannot change {what}")]
+    Write {
+        /// What was to be changed.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: nlink::Error,
+    },
     /// The thread's own runtime could not be made.
     #[error("cannot start reading {what}")]
     Runtime {
@@ -71,7 +84,9 @@ impl NetlinkError {
     /// Whether the caller lacks the right (`CAP_NET_ADMIN`) to ask.
     pub fn is_permission_denied(&self) -> bool {
         match self {
-            Self::Open { source, .. } | Self::Read { source, .. } => source.is_permission_denied(),
+            Self::Open { source, .. } | Self::Read { source, .. } | Self::Write { source, .. } => {
+                source.is_permission_denied()
+            }
             Self::Unsteady { .. } | Self::Runtime { .. } => false,
         }
     }

@@ -27,28 +27,28 @@ const NFT_SET_ANONYMOUS: u32 = 0x1;
 const NFT_SET_INTERVAL: u32 = 0x4;
 const NFT_SET_MAP: u32 = 0x8;
 const NFT_SET_OBJECT: u32 = 0x40;
-const NFT_SET_CONCAT: u32 = 0x80;
-const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
+pub(super) const NFT_SET_CONCAT: u32 = 0x80;
+pub(super) const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
-const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
-const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
-const NFTA_SET_ELEM_KEY: u16 = 1;
-const NFTA_SET_ELEM_DATA: u16 = 2;
-const NFTA_SET_ELEM_FLAGS: u16 = 3;
-const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
-const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
-const NFTA_SET_ELEM_USERDATA: u16 = 6;
+pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;
+pub(super) const NFTA_SET_ELEM_DATA: u16 = 2;
+pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
+pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
+pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
 const NFTA_SET_ELEM_OBJREF: u16 = 9;
-const NFTA_SET_ELEM_KEY_END: u16 = 10;
-const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
-const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
-const NFTA_DATA_VALUE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
+pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
+pub(super) const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
 const NFTA_VERDICT_CHAIN: u16 = 2;
 /// The comment in an element's user data: type, length, text with a closing zero (libnftnl, `udata.h`).
-const NFTNL_UDATA_SET_ELEM_COMMENT: u8 = 0;
+pub(super) const NFTNL_UDATA_SET_ELEM_COMMENT: u8 = 0;
 
 /// A table: its family and name.
 pub(crate) type TableName = (NftFamily, String);
@@ -104,7 +104,7 @@ async fn list_tables(conn: &Connection<Nftables>) -> Result<Vec<TableName>, Netl
         .collect())
 }
 
-async fn generation(conn: &Connection<Nftables>) -> Result<u32, NetlinkError> {
+pub(super) async fn generation(conn: &Connection<Nftables>) -> Result<u32, NetlinkError> {
     conn.generation().await.map_err(|source| NetlinkError::Read {
         what: "nftables' generation",
         source,
@@ -127,6 +127,7 @@ async fn once(wanted: &dyn Fn(NftFamily, &str) -> bool) -> Result<NftReading, Ne
         let mut anonymous = AnonymousSets::new();
         for set in sets(&conn, wanted).await? {
             let elements = elements(&conn, &set, &mut unreadable).await?;
+            let elements: Vec<NftElement> = elements.into_iter().map(|(element, _)| element).collect();
             if set.flags & NFT_SET_ANONYMOUS != 0 {
                 anonymous
                     .entry((set.family, set.table))
@@ -228,13 +229,13 @@ fn hook(family: NftFamily, number: u32) -> String {
 }
 
 /// A set as the kernel describes it.
-struct RawSet {
-    family: NftFamily,
-    table: String,
-    name: String,
-    flags: u32,
-    key_type: u32,
-    data_type: Option<u32>,
+pub(super) struct RawSet {
+    pub(super) family: NftFamily,
+    pub(super) table: String,
+    pub(super) name: String,
+    pub(super) flags: u32,
+    pub(super) key_type: u32,
+    pub(super) data_type: Option<u32>,
     object: bool,
     timeout_ms: Option<u64>,
 }
@@ -264,7 +265,7 @@ impl RawSet {
     }
 }
 
-async fn sets(
+pub(super) async fn sets(
     conn: &Connection<Nftables>,
     wanted: &dyn Fn(NftFamily, &str) -> bool,
 ) -> Result<Vec<RawSet>, NetlinkError> {
@@ -309,7 +310,7 @@ fn parse_set(body: &[u8]) -> Option<RawSet> {
 }
 
 /// An element as the kernel keeps it.
-struct RawElement {
+pub(super) struct RawElement {
     key: Vec<u8>,
     key_end: Option<Vec<u8>>,
     data: Vec<NftValue>,
@@ -319,15 +320,28 @@ struct RawElement {
     flags: u32,
 }
 
-async fn elements(
+/// What the kernel's messages name an element by. A range of an interval set has two of them.
+pub(super) struct WireKey {
+    pub(super) key: Vec<u8>,
+    pub(super) key_end: Option<Vec<u8>>,
+    pub(super) flags: u32,
+}
+
+/// Whether ranges of the set are kept as two elements.
+pub(super) fn is_paired(set: &RawSet) -> bool {
+    set.flags & (NFT_SET_INTERVAL | NFT_SET_CONCAT) == NFT_SET_INTERVAL
+}
+
+/// The elements of a set, each with its names in the kernel.
+pub(super) async fn elements(
     conn: &Connection<Nftables>,
     set: &RawSet,
     unreadable: &mut u64,
-) -> Result<Vec<NftElement>, NetlinkError> {
+) -> Result<Vec<(NftElement, Vec<WireKey>)>, NetlinkError> {
     let mut request = vec![wire_family(set.family) as u8, 0, 0, 0];
     push_text(&mut request, NFTA_SET_ELEM_LIST_TABLE, &set.table);
     push_text(&mut request, NFTA_SET_ELEM_LIST_SET, &set.name);
-    let paired = set.flags & (NFT_SET_INTERVAL | NFT_SET_CONCAT) == NFT_SET_INTERVAL;
+    let paired = is_paired(set);
     let mut out = Vec::new();
     let mut to_pair = Vec::new();
     dump(
@@ -438,7 +452,7 @@ fn comment(data: &[u8]) -> Option<String> {
 }
 
 /// An element that stands for itself, or for a range in each part of its key.
-fn plain(element: RawElement, set: &RawSet) -> NftElement {
+fn plain(element: RawElement, set: &RawSet) -> (NftElement, Vec<WireKey>) {
     let key = if element.flags & NFT_SET_ELEM_CATCHALL != 0 {
         vec![NftValue::Other("*".to_owned())]
     } else if let Some(end) = &element.key_end {
@@ -446,43 +460,54 @@ fn plain(element: RawElement, set: &RawSet) -> NftElement {
     } else {
         decode(set.key_type, &element.key)
     };
-    finish(element, key)
+    finish(element, key, None)
 }
 
-fn finish(element: RawElement, key: Vec<NftValue>) -> NftElement {
-    NftElement {
+fn finish(element: RawElement, key: Vec<NftValue>, end: Option<Vec<u8>>) -> (NftElement, Vec<WireKey>) {
+    let model = NftElement {
         key,
         data: element.data,
         comment: element.comment,
         timeout_ms: element.timeout_ms,
         expires_ms: element.expires_ms,
-    }
+    };
+    let mut names = vec![WireKey {
+        key: element.key,
+        key_end: element.key_end,
+        flags: element.flags,
+    }];
+    names.extend(end.map(|key| WireKey {
+        key,
+        key_end: None,
+        flags: NFT_SET_ELEM_INTERVAL_END,
+    }));
+    (model, names)
 }
 
 /// Puts the elements of an interval set together again: the kernel keeps a range's first value, and as an element of
 /// its own the value after its last one. A range without that end goes on to the highest value.
-fn pair(mut elements: Vec<RawElement>, set: &RawSet, out: &mut Vec<NftElement>) {
+fn pair(mut elements: Vec<RawElement>, set: &RawSet, out: &mut Vec<(NftElement, Vec<WireKey>)>) {
     // An end sorts before a beginning at the same value, which begins the next range.
     elements.sort_by(|a, b| {
-        let end = |element: &RawElement| element.flags & NFT_SET_ELEM_INTERVAL_END == 0;
-        a.key.cmp(&b.key).then(end(a).cmp(&end(b)))
+        let begins = |element: &RawElement| element.flags & NFT_SET_ELEM_INTERVAL_END == 0;
+        a.key.cmp(&b.key).then(begins(a).cmp(&begins(b)))
     });
     let mut open: Option<RawElement> = None;
-    let mut close = |start: Option<RawElement>, after: Option<&[u8]>| {
+    let mut close = |start: Option<RawElement>, after: Option<&[u8]>, ends: bool| {
         let Some(start) = start else { return };
         let last = after.map_or_else(|| vec![0xff; start.key.len()], before);
         let key = decode_range(set.key_type, &start.key, &last);
-        out.push(finish(start, key));
+        let end = after.filter(|_| ends).map(<[u8]>::to_vec);
+        out.push(finish(start, key, end));
     };
     for element in elements {
-        if element.flags & NFT_SET_ELEM_INTERVAL_END != 0 {
-            close(open.take(), Some(&element.key));
-        } else {
-            close(open.take(), Some(&element.key));
+        let ends = element.flags & NFT_SET_ELEM_INTERVAL_END != 0;
+        close(open.take(), Some(&element.key), ends);
+        if !ends {
             open = Some(element);
         }
     }
-    close(open, None);
+    close(open, None, false);
 }
 
 /// The value before this one, as a number in network order.

@@ -192,6 +192,64 @@ fn decode_one(id: u32, data: &[u8]) -> NftValue {
     }
 }
 
+/// A key or data as bytes: the first and the last value of the range that it is, the same for a single one. `None` for
+/// what has no bytes that are known here.
+pub(super) fn encode(id: u32, values: &[NftValue]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let ids = parts(id);
+    if ids.len() != values.len() {
+        return None;
+    }
+    let (mut first, mut last) = (Vec::new(), Vec::new());
+    for (id, value) in ids.iter().zip(values) {
+        let (from, to) = encode_one(*id, value)?;
+        first.extend(from);
+        last.extend(to);
+        if ids.len() > 1 {
+            first.resize(first.len().next_multiple_of(4), 0);
+            last.resize(last.len().next_multiple_of(4), 0);
+        }
+    }
+    Some((first, last))
+}
+
+fn encode_one(id: u32, value: &NftValue) -> Option<(Vec<u8>, Vec<u8>)> {
+    let one = |bytes: Vec<u8>| Some((bytes.clone(), bytes));
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    match (id, value) {
+        (7, NftValue::Addr(ip)) if ip.is_ipv4() => one(octets(*ip)),
+        (8, NftValue::Addr(ip)) if ip.is_ipv6() => one(octets(*ip)),
+        (7 | 8, NftValue::AddrRange(range)) => {
+            let (first, last) = match range.split_once('-') {
+                Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
+                None => {
+                    let net: IpNet = range.parse().ok()?;
+                    (net.network(), net.broadcast())
+                }
+            };
+            (first.is_ipv4() == (id == 7) && last.is_ipv4() == (id == 7))
+                .then(|| (octets(first), octets(last)))
+        }
+        (9, NftValue::Mac(mac)) => one(mac.bytes().to_vec()),
+        (12, NftValue::Proto(proto)) => one(vec![proto.number()]),
+        (13, NftValue::Port(port)) => one(port.to_be_bytes().to_vec()),
+        (13, NftValue::Other(range)) => {
+            let (first, last) = range.split_once('-')?;
+            let bytes = |port: &str| port.parse::<u16>().ok().map(|port| port.to_be_bytes().to_vec());
+            Some((bytes(first)?, bytes(last)?))
+        }
+        (19, NftValue::Mark(mark)) => one(mark.to_ne_bytes().to_vec()),
+        (41, NftValue::Interface(name)) if name.len() < 16 => {
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(16, 0);
+            one(bytes)
+        }
+        _ => None,
+    }
+}
+
 fn hex(data: &[u8]) -> String {
     data.iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -220,6 +278,22 @@ mod tests {
                 NftValue::Port(8080)
             ]
         );
+    }
+
+    #[test]
+    fn what_is_read_can_be_written_back() {
+        let key = [6, 0, 0, 0, 10, 10, 1, 7, 0x1f, 0x90, 0, 0];
+        let values = decode(PROTO_ADDR_PORT, &key);
+        assert_eq!(
+            encode(PROTO_ADDR_PORT, &values),
+            Some((key.to_vec(), key.to_vec()))
+        );
+        let range = decode_range(7, &[10, 0, 0, 0], &[10, 0, 0, 255]);
+        assert_eq!(encode(7, &range), Some((vec![10, 0, 0, 0], vec![10, 0, 0, 255])));
+        let name = decode(41, b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(encode(41, &name).unwrap().0.len(), 16);
+        assert_eq!(encode(7, &[NftValue::Addr("fd00::1".parse().unwrap())]), None);
+        assert_eq!(encode(13, &[NftValue::Other("0050".into())]), None);
     }
 
     #[test]
