@@ -27,6 +27,12 @@ pub enum Command {
     Audit(AuditArgs),
     /// Show what a repair would do, step by step. Changes nothing.
     Plan(PlanArgs),
+    /// Judge again, apply, verify and report. Needs --yes and a choice.
+    Repair(RepairArgs),
+    /// Put back what a repair took, where nobody needs the place now.
+    Undo(UndoArgs),
+    /// Record this node, so that it can be audited elsewhere.
+    Collect(CollectArgs),
     /// Show a rule's page; or who lives at an address, and every object that names it.
     Explain(ExplainArgs),
     /// Print shell completions.
@@ -216,6 +222,65 @@ pub struct PlanArgs {
     /// The numbers.
     #[command(flatten)]
     pub settings: SettingsArgs,
+}
+
+/// `sexton repair`.
+#[derive(Clone, Debug, Args)]
+pub struct RepairArgs {
+    /// Carry out a plan that was reviewed: what it holds and nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Change the node. Without it, nothing is changed and the plan is shown.
+    #[arg(long)]
+    pub yes: bool,
+    /// Prove by reading back only, not by traffic.
+    #[arg(long)]
+    pub no_probe: bool,
+    /// Where journals are kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sexton")]
+    pub state_dir: PathBuf,
+    /// How to print the report.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Format,
+    /// What of the findings.
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The numbers.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+/// `sexton undo`.
+#[derive(Clone, Debug, Args)]
+pub struct UndoArgs {
+    /// The journal of the repair.
+    pub journal: PathBuf,
+    /// Change the node. Without it, what would be put back is shown.
+    #[arg(long)]
+    pub yes: bool,
+    /// Where journals are kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sexton")]
+    pub state_dir: PathBuf,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The numbers.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+/// `sexton collect`.
+#[derive(Clone, Debug, Args)]
+pub struct CollectArgs {
+    /// The file to write.
+    #[arg(long, value_name = "FILE", default_value = "sexton-bundle.tar.gz")]
+    pub out: PathBuf,
+    /// Where from.
+    #[command(flatten)]
+    pub source: SourceArgs,
 }
 
 /// `sexton explain`.

@@ -5,7 +5,9 @@
 
 mod args;
 mod commands;
+mod journal;
 mod output;
+mod recording;
 mod source;
 
 use std::process::ExitCode;
@@ -20,6 +22,9 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Audit(args) => commands::audit::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Repair(args) => commands::repair::run(args),
+        Command::Undo(args) => commands::undo::run(args),
+        Command::Collect(args) => commands::collect::run(args),
         Command::Explain(args) => commands::explain::run(args),
         Command::Completions { shell } => commands::completions(*shell),
         Command::Man { dir } => commands::man(dir),

@@ -15,7 +15,10 @@ use sexton_core::{
 use sexton_formats::bundle;
 use sexton_linux::{ApiAccess, LinuxNode, LinuxOptions};
 
-use crate::args::SourceArgs;
+use crate::{
+    args::SourceArgs,
+    recording::{self, Recording},
+};
 
 /// The time. The only place of the program that asks for it, the live node aside.
 pub fn now() -> Timestamp {
@@ -105,19 +108,43 @@ fn read_bundle(path: &Path, args: &SourceArgs, asked: &[std::net::IpAddr]) -> an
     let shown = path.display();
     let meta = fs::metadata(path).with_context(|| format!("cannot open the bundle {shown}"))?;
     let spinner = spinner("reading the bundle");
-    let state = if meta.is_dir() {
-        bundle::read(
-            &mut Folder {
-                root: path.to_owned(),
-            },
-            &options,
-        )
+    let mut files: Box<dyn bundle::Files> = if meta.is_dir() {
+        Box::new(Folder {
+            root: path.to_owned(),
+        })
     } else {
         let file = File::open(path).with_context(|| format!("cannot open the bundle {shown}"))?;
-        bundle::read(&mut bundle::Archive::new(file, options.limits), &options)
+        Box::new(bundle::Archive::new(file, options.limits))
     };
+    // What `sexton collect` wrote is the state itself: nothing else of the bundle needs to be read.
+    if let Some(state) = recorded(files.as_mut(), args.node.as_deref())? {
+        spinner.finish_and_clear();
+        return Ok(state);
+    }
+    let state = bundle::read(files.as_mut(), &options);
     spinner.finish_and_clear();
     state.with_context(|| format!("cannot read the bundle {shown}"))
+}
+
+/// The state that `sexton collect` wrote, if this bundle has it.
+fn recorded(files: &mut dyn bundle::Files, node: Option<&str>) -> anyhow::Result<Option<NodeState>> {
+    let mut found = None;
+    // A bundle that cannot be walked to its end is judged by the other reader, with its words.
+    let _ = files.visit(&mut |entry, reader| {
+        if entry.path.rsplit('/').next() == Some(recording::FILE) {
+            found = Some(Recording::read(reader, &entry.path));
+            return std::ops::ControlFlow::Break(());
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    let Some(state) = found.transpose()? else {
+        return Ok(None);
+    };
+    let here = &state.identity.name;
+    if let Some(asked) = node.filter(|asked| asked != here) {
+        anyhow::bail!("the bundle is of node {here:?}, not of {asked:?}");
+    }
+    Ok(Some(state))
 }
 
 fn spinner(what: &'static str) -> ProgressBar {

@@ -508,10 +508,7 @@ pub fn make(
 fn reason(findings: &[&Finding]) -> String {
     let mut lines: Vec<&str> = findings.iter().map(|f| f.consequence.as_str()).collect();
     lines.dedup();
-    match lines.as_slice() {
-        [one] => (*one).to_owned(),
-        many => format!("{} findings: {}", findings.len(), many.join(" ")),
-    }
+    lines.join("\n")
 }
 
 /// Adds a remedy to the drafts, joined with others of its kind where one act can carry them.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     finding::{Action, Finding},
     judge::Judge,
-    model::{NodeState, Timestamp, XtRule},
+    model::{NftValue, NodeState, Timestamp, XtRule},
     node::{Applied, Node, Probed},
     plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
     roster::Standing,
@@ -497,38 +497,122 @@ pub fn undo(
         let Some(back) = act.undo() else { continue };
         let state = node.observe();
         let now = node.now();
-        let outcome = match needed_by(&Judge::new(&state, None, settings, now), &back, parse) {
-            Some(who) => Outcome::JudgedDifferently(who),
-            None => {
-                let stop = |source| RepairError::Journal { step, source };
-                let intent = Record::Intent {
-                    step,
-                    act: Box::new(back.clone()),
-                    at: now,
-                };
-                journal.append(&intent).map_err(stop)?;
-                let outcome = match node.apply(&back) {
-                    Applied::Done { .. } => Outcome::Done,
-                    Applied::AlreadyGone => Outcome::AlreadyGone,
-                    Applied::Changed(why) => Outcome::Changed(why),
-                    Applied::Failed(why) => Outcome::Failed(why),
-                };
-                let result = Record::Result {
-                    step,
-                    outcome: outcome.clone(),
-                    at: node.now(),
-                };
-                journal.append(&result).map_err(stop)?;
-                outcome
-            }
+        let (free, needed) = free_part(&Judge::new(&state, None, settings, now), &back, parse);
+        let refused = |(act, who)| Undone {
+            act,
+            outcome: Outcome::JudgedDifferently(who),
         };
+        out.extend(needed.map(refused));
+        let Some(back) = free else { continue };
+        let stop = |source| RepairError::Journal { step, source };
+        let intent = Record::Intent {
+            step,
+            act: Box::new(back.clone()),
+            at: now,
+        };
+        journal.append(&intent).map_err(stop)?;
+        let outcome = match node.apply(&back) {
+            Applied::Done { .. } => Outcome::Done,
+            Applied::AlreadyGone => Outcome::AlreadyGone,
+            Applied::Changed(why) => Outcome::Changed(why),
+            Applied::Failed(why) => Outcome::Failed(why),
+        };
+        let result = Record::Result {
+            step,
+            outcome: outcome.clone(),
+            at: node.now(),
+        };
+        journal.append(&result).map_err(stop)?;
         out.push(Undone { act: back, outcome });
     }
     Ok(out)
 }
 
+/// The part of an undo whose place nobody needs, and the part that somebody does, with who.
+///
+/// Rules are parted one by one; a jump and the chain that it needs are one.
+fn free_part(
+    judge: &Judge<'_>,
+    back: &Act,
+    parse: &dyn Fn(&str) -> Option<XtRule>,
+) -> (Option<Act>, Option<(Act, String)>) {
+    let Act::XtRestore { edit } = back else {
+        return match needed_by(judge, back) {
+            Some(who) => (None, Some((back.clone(), who))),
+            None => (Some(back.clone()), None),
+        };
+    };
+    if let Some(why) = judge.roster.repair_blockers().first() {
+        return (None, Some((back.clone(), format!("it needs {why}"))));
+    }
+    let chain_of = |line: &str| line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut reasons = Vec::new();
+    let mut lost_chains: Vec<String> = Vec::new();
+    let mut taken = |line: &String, who: Option<String>| {
+        who.map(|who| {
+            reasons.push(who);
+            line.clone()
+        })
+    };
+    // Rules that the repair put there and that serve somebody alive stay.
+    let kept: Vec<String> = edit
+        .delete
+        .iter()
+        .filter_map(|line| taken(line, serves_alive(judge, &parse(line)?)))
+        .collect();
+    let mut refused: Vec<String> = edit
+        .add
+        .iter()
+        .filter_map(|line| taken(line, taken_port(judge, &parse(line)?)))
+        .collect();
+    for line in &edit.add {
+        let target = parse(line).and_then(|rule| rule.spec.target);
+        let unit = target
+            .filter(|t| edit.new_chains.contains(t))
+            .or_else(|| Some(chain_of(line)));
+        if refused.contains(line)
+            && let Some(chain) = unit.filter(|chain| edit.new_chains.contains(chain))
+        {
+            lost_chains.push(chain);
+        }
+    }
+    for line in &edit.add {
+        let target = parse(line).and_then(|rule| rule.spec.target).unwrap_or_default();
+        if !refused.contains(line) && (lost_chains.contains(&chain_of(line)) || lost_chains.contains(&target))
+        {
+            refused.push(line.clone());
+        }
+    }
+    let part = |lines: &[String], out: &[String], inside: bool| -> Vec<String> {
+        lines
+            .iter()
+            .filter(|line| out.contains(line) == inside)
+            .cloned()
+            .collect()
+    };
+    let half = |inside: bool| plan::XtEdit {
+        place: edit.place.clone(),
+        delete: part(&edit.delete, &kept, inside),
+        drop_chains: if inside {
+            Vec::new()
+        } else {
+            edit.drop_chains.clone()
+        },
+        new_chains: part(&edit.new_chains, &lost_chains, inside),
+        add: part(&edit.add, &refused, inside),
+        probes: Vec::new(),
+        replaced: 0,
+    };
+    let (free, needed) = (half(false), half(true));
+    let something = |edit: &plan::XtEdit| !edit.delete.is_empty() || !edit.add.is_empty();
+    reasons.sort();
+    reasons.dedup();
+    let needed = something(&needed).then(|| (Act::XtRestore { edit: needed }, reasons.join("; ")));
+    (something(&free).then_some(Act::XtRestore { edit: free }), needed)
+}
+
 /// Who needs the place that an undo would fill.
-fn needed_by(judge: &Judge<'_>, back: &Act, parse: &dyn Fn(&str) -> Option<XtRule>) -> Option<String> {
+fn needed_by(judge: &Judge<'_>, back: &Act) -> Option<String> {
     if let Some(why) = judge.roster.repair_blockers().first() {
         return Some(format!("it needs {why}"));
     }
@@ -538,33 +622,25 @@ fn needed_by(judge: &Judge<'_>, back: &Act, parse: &dyn Fn(&str) -> Option<XtRul
             (at.standing == Standing::Live).then(|| format!("somebody alive has {}", lease.ip))
         }
         Act::NftAddElement { element, .. } => element.key.iter().find_map(|value| match value {
-            crate::model::NftValue::Addr(ip) if judge.roster.has_live_owner(*ip) => {
+            NftValue::Addr(ip) if judge.roster.has_live_owner(*ip) => {
                 Some(format!("somebody alive has {ip}"))
             }
             _ => None,
         }),
-        Act::XtRestore { edit } => {
-            // Rules that the repair put there serve a living Pod: taking them away needs that nobody announces them.
-            let serving = edit
-                .delete
-                .iter()
-                .filter_map(|line| parse(line))
-                .find_map(|rule| {
-                    let dnat = rule.spec.dnat?;
-                    judge
-                        .roster
-                        .has_live_owner(dnat.ip)
-                        .then(|| format!("{} serves {}", rule.line, dnat.ip))
-                });
-            serving.or_else(|| {
-                edit.add
-                    .iter()
-                    .filter_map(|line| parse(line))
-                    .find_map(|rule| taken_port(judge, &rule))
-            })
-        }
-        Act::ConntrackDelete { .. } | Act::LeaseQuarantine { .. } | Act::NftDeleteElement { .. } => None,
+        Act::XtRestore { .. }
+        | Act::ConntrackDelete { .. }
+        | Act::LeaseQuarantine { .. }
+        | Act::NftDeleteElement { .. } => None,
     }
+}
+
+/// Somebody alive whom a rule serves.
+fn serves_alive(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
+    let dnat = rule.spec.dnat?;
+    judge
+        .roster
+        .has_live_owner(dnat.ip)
+        .then(|| format!("{} is alive and served", dnat.ip))
 }
 
 /// A living Pod that has the port of a DNAT rule today.

@@ -1,8 +1,11 @@
 //! The subcommands, a file each.
 
 pub mod audit;
+pub mod collect;
 pub mod explain;
 pub mod plan;
+pub mod repair;
+pub mod undo;
 
 use std::{fs, io::Write, path::Path};
 

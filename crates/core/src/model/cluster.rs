@@ -63,7 +63,7 @@ pub struct NplEntry {
 }
 
 /// The annotation `nodeportlocal.antrea.io`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NplAnnotation {
     /// The Pod has none.
     #[default]
@@ -75,7 +75,7 @@ pub enum NplAnnotation {
 }
 
 /// A Pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Its namespace.
     pub namespace: String,
@@ -145,7 +145,7 @@ pub struct ServicePort {
 }
 
 /// A Service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// Its namespace.
     pub namespace: String,
@@ -175,7 +175,7 @@ impl Service {
 }
 
 /// One address of an EndpointSlice with its conditions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Its addresses; by the API's contract they are the same endpoint. Canonical.
     pub addresses: Vec<IpAddr>,
@@ -194,7 +194,7 @@ pub struct Endpoint {
 }
 
 /// A port of an EndpointSlice: the port that endpoints really listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPort {
     /// The Service port's name.
     pub name: String,
@@ -205,7 +205,7 @@ pub struct EndpointPort {
 }
 
 /// An EndpointSlice.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointSlice {
     /// Its namespace.
     pub namespace: String,
@@ -220,7 +220,7 @@ pub struct EndpointSlice {
 }
 
 /// A Node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeNode {
     /// Its name.
     pub name: String,

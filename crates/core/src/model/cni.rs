@@ -36,7 +36,7 @@ pub struct CorruptFile {
 }
 
 /// All host-local stores of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpamStore {
     /// Readable leases.
     pub leases: Vec<Lease>,

@@ -57,7 +57,7 @@ pub struct SourceReport {
 }
 
 /// A part of the node's state with its sources.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts<T> {
     /// What was read. Empty (the default) when nothing was.
     pub value: T,

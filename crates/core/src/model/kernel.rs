@@ -133,7 +133,7 @@ impl CtEntry {
 ///
 /// A table of millions of entries is read as a stream: every entry is counted, and only those that a rule could judge
 /// are kept (`sexton_core::interest`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conntrack {
     /// The entries that were kept.
     pub entries: Vec<CtEntry>,

@@ -43,7 +43,8 @@ pub struct NodeIdentity {
 }
 
 /// One reading of everything on a node that names a Pod's address, MAC or sandbox.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeState {
     /// Which node was read.
     pub identity: NodeIdentity,

@@ -116,7 +116,7 @@ impl NftElement {
 }
 
 /// A set or map.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NftSet {
     /// The table's family.
     pub family: NftFamily,
@@ -135,7 +135,7 @@ pub struct NftSet {
 }
 
 /// A chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NftChain {
     /// The table's family.
     pub family: NftFamily,
@@ -179,7 +179,7 @@ pub struct NftRule {
 }
 
 /// Everything of nftables but iptables' tables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NftState {
     /// The generation that was read; `None` in a recording.
     pub generation: Option<u32>,

@@ -86,7 +86,7 @@ pub struct Container {
 }
 
 /// Everything that the runtimes of a node told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeState {
     /// Runtimes that were seen, read or not.
     pub runtimes: Vec<Runtime>,

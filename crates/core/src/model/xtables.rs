@@ -104,7 +104,7 @@ pub struct XtRule {
 }
 
 /// A chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XtChain {
     /// Its name.
     pub name: String,
@@ -115,7 +115,7 @@ pub struct XtChain {
 }
 
 /// A table of one variant and family.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XtTable {
     /// Legacy or nft.
     pub variant: XtVariant,

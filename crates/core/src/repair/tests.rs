@@ -447,7 +447,7 @@ fn undo_puts_back_what_nobody_needs_the_place_of() {
     assert_eq!(words.len(), 2, "{words:?}");
     assert_eq!(words[0].1, Outcome::Done, "the lease's place is free");
     assert!(
-        matches!(&words[1].1, Outcome::JudgedDifferently(why) if why.contains("serves 10.10.1.40")),
+        matches!(&words[1].1, Outcome::JudgedDifferently(why) if why.contains("10.10.1.40 is alive and served")),
         "{words:?}"
     );
     assert_eq!(rules_of(&node.state), repaired, "the living keep their ports");

@@ -224,6 +224,16 @@ proptest! {
     }
 
     #[test]
+    fn a_recording_is_judged_as_the_node_was(homes in homes(), pick in any::<prop::sample::Index>()) {
+        let mut state = living(&homes);
+        end(&mut state, pick.index(homes.len()));
+        let text = serde_json::to_string(&state).unwrap();
+        let read: NodeState = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(&read, &state);
+        prop_assert_eq!(judge(&read), judge(&state));
+    }
+
+    #[test]
     fn the_end_of_one_pod_makes_exactly_its_objects_stale(homes in homes(), pick in any::<prop::sample::Index>()) {
         let n = pick.index(homes.len());
         let mut state = living(&homes);
