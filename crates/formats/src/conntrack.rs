@@ -37,6 +37,9 @@ pub enum CtError {
     /// No protocol by name and number.
     #[error("expected a protocol's name and number")]
     Proto,
+    /// A word before the addresses that is neither a timeout nor a state.
+    #[error("expected a timeout or a state before src=")]
+    State,
     /// A value that cannot be read.
     #[error("cannot read the value of {0}")]
     Value(&'static str),
@@ -235,7 +238,8 @@ pub fn parse_entry(text: &str) -> Result<CtEntry, CtError> {
                 _ if at_start && word.as_bytes()[0].is_ascii_digit() => {
                     out.timeout = Some(number_of(word, "the timeout")?);
                 }
-                _ => out.state = Some(word.into()),
+                _ if is_state(word) => out.state = Some(word.into()),
+                _ => return Err(CtError::State),
             }
             at_start = false;
             continue;
@@ -275,6 +279,14 @@ pub fn parse_entry(text: &str) -> Result<CtEntry, CtError> {
     (out.original, out.original_count) = original.finish().ok_or(CtError::Tuples)?;
     (out.reply, out.reply_count) = reply.finish().ok_or(CtError::Tuples)?;
     Ok(out)
+}
+
+/// A protocol's state: `ESTABLISHED`, `SYN_SENT2`.
+fn is_state(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
 /// Is always replaced before an entry is given out.

@@ -127,6 +127,10 @@ fn what_is_no_entry() {
         ("[NEW] udp 17 30 src=1.1.1.1", CtError::Event),
         ("udp", CtError::Proto),
         ("udp x src=1.1.1.1", CtError::Proto),
+        (
+            "tcp 6 118 1SYN src=1.1.1.1 dst=2.2.2.2 src=2.2.2.2 dst=1.1.1.1",
+            CtError::State,
+        ),
         ("udp 300 src=1.1.1.1", CtError::Proto),
         (
             "udp 17 30 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=2",
