@@ -190,7 +190,7 @@ fn judge_mapping(
     }
     let api_whole = judge.state.pods.is_complete();
     let residence = judge.roster.address(mapping.target.ip());
-    let (family, proto, node_port) = mapping.port;
+    let (_, proto, node_port) = mapping.port;
     let claim = match claims {
         [one] => Some(one),
         _ => None,
@@ -224,6 +224,12 @@ fn judge_mapping(
     };
     let mut add = Vec::new();
     let mut probes = Vec::new();
+    // The first rule for a port is the one that works.
+    let right =
+        |m: &Mapping<'_>| m.port == mapping.port && claim.is_some_and(|claim| m.target == claim.target());
+    let right_at = all.iter().position(|(_, m)| m.as_ref().is_some_and(right));
+    let own_at = all.iter().position(|(rule, _)| std::ptr::eq(*rule, mapping.rule));
+    let shadowed = right_at.is_some_and(|right| own_at.is_some_and(|own| right < own));
     if let Some(claim) = claim {
         let shown = judge.state.pods.source_names();
         let text = format!(
@@ -233,15 +239,12 @@ fn judge_mapping(
             claim.ip
         );
         evidence.push(Evidence::new(shown, text));
-        let present = all
-            .iter()
-            .flat_map(|(_, m)| m)
-            .any(|m| m.port == mapping.port && m.target == claim.target());
-        if !present {
-            add.push(claim.line());
-        } else {
-            let text = format!("the right rule stands in the chain too: {}", claim.line());
-            evidence.push(Evidence::new(&table.source, text));
+        match right_at {
+            Some(_) => {
+                let text = format!("the right rule stands in the chain too: {}", claim.line());
+                evidence.push(Evidence::new(&table.source, text));
+            }
+            None => add.push(claim.line()),
         }
         probes.push(claim.probe());
     }
@@ -274,27 +277,14 @@ fn judge_mapping(
             .clone()
             .or_else(|| claim.and_then(|c| former_self(c.pod))),
     };
-    let stands = match claim {
-        Some(claim) => format!(
-            "; Pod {} announces the port and gets none of it",
-            claim.pod.pod_name()
-        ),
-        None => String::new(),
-    };
-    let behind = match residence.standing {
-        Standing::Live => match &residence.owner {
-            Some(other) => format!("reaches Pod {} instead", other.pod_name()),
-            None => "reaches the node itself".to_owned(),
-        },
-        _ => format!("is sent to {}, where nobody lives", mapping.target.ip()),
-    };
+    let consequence = consequence(mapping, verdict, claim, &residence, shadowed);
     Some(Finding {
         rule: STALE_TARGET.id,
         verdict,
         why_not_repair: lacking.map(|l| format!("a repair needs {l}")),
         object: object(table, mapping.rule),
         owner,
-        consequence: format!("Traffic to {proto} port {node_port} ({family}) of this node {behind}{stands}."),
+        consequence,
         evidence,
         witnesses: residence.witnesses,
         remedy: (verdict == Verdict::Stale).then(|| {
@@ -309,6 +299,39 @@ fn judge_mapping(
             })
         }),
     })
+}
+
+/// What a wrong rule does to traffic.
+fn consequence(
+    mapping: &Mapping<'_>,
+    verdict: Verdict,
+    claim: Option<&Wanted<'_>>,
+    residence: &Residence,
+    shadowed: bool,
+) -> String {
+    let (family, proto, node_port) = mapping.port;
+    let ip = mapping.target.ip();
+    if shadowed {
+        return format!(
+            "The right rule for {proto} port {node_port} ({family}) stands before this one, which would lead to {ip} \
+             as soon as that is gone."
+        );
+    }
+    let behind = match (verdict, residence.standing, &residence.owner) {
+        (Verdict::Unknown, ..) => format!("is sent to {ip}, and who lives there cannot be told"),
+        (_, Standing::Live, Some(other)) => format!("reaches Pod {} instead", other.pod_name()),
+        (_, Standing::Live, None) => "reaches the node itself".to_owned(),
+        _ => format!("is sent to {ip}, where nobody lives"),
+    };
+    let stands = claim
+        .map(|claim| {
+            format!(
+                "; Pod {} announces the port and gets none of it",
+                claim.pod.pod_name()
+            )
+        })
+        .unwrap_or_default();
+    format!("Traffic to {proto} port {node_port} ({family}) of this node {behind}{stands}.")
 }
 
 /// The Pod of the same name before: that is whose address it was, as far as the annotation tells.
