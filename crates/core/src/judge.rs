@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::{
-    finding::{Evidence, Finding, XtPlace},
+    finding::{Evidence, Finding, Verdict, XtPlace},
     marks,
     model::{
         ContainerId, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtRule, XtTable,
@@ -50,7 +50,18 @@ impl<'a> Judge<'a> {
 
     /// Everything that the given rules find, in the order of the rules and of the objects.
     pub fn findings<'r>(&self, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
-        rules.into_iter().flat_map(|rule| (rule.judge)(self)).collect()
+        let mut findings: Vec<Finding> = rules.into_iter().flat_map(|rule| (rule.judge)(self)).collect();
+        // What is lacking to repair a judged object is lacking to judge an unknown one.
+        for finding in findings.iter_mut().filter(|f| f.verdict == Verdict::Unknown) {
+            if let Some(lacking) = finding
+                .why_not_repair
+                .as_ref()
+                .and_then(|w| w.strip_prefix("a repair needs "))
+            {
+                finding.why_not_repair = Some(format!("judging it needs {lacking}"));
+            }
+        }
+        findings
     }
 
     /// Everything that all rules find.
