@@ -66,8 +66,8 @@ pub enum Format {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Source")]
 pub struct SourceArgs {
-    /// A recorded node: a folder, tar, tar.gz or zip, in any layout.
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
+    /// A recorded node: a folder, tar, tar.gz or zip, in any layout. The flags of the live node are ignored then.
+    #[arg(long, value_name = "PATH")]
     pub bundle: Option<PathBuf>,
     /// The kubeconfig; without one the Pod's service account, then the kubelet's own file.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]

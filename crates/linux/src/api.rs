@@ -3,6 +3,7 @@
 //! Each resource is a list of its own, read page by page, with a completeness of its own: a 403 on one does not hide
 //! another, and what came before a break is kept as a part.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -36,7 +37,11 @@ pub(crate) struct ApiReading {
 enum AccessError {
     #[error("the API server is not asked")]
     Off,
-    #[error("no way to the API server is known (no kubeconfig, and not in a Pod with a service account)")]
+    #[error(
+        "no way to the API server is known: no kubeconfig, no service account, and none of the kubelet's files; give --kubeconfig"
+    )]
+    NoWay,
+    #[error("what tells the way to the API server cannot be used")]
     Infer(#[source] kube::config::InferConfigError),
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
@@ -44,11 +49,40 @@ enum AccessError {
     Client(#[source] kube::Error),
 }
 
+/// The kubelet's own way to the API server, where a node's tools put it: kubeadm, others, k3s.
+const KUBELETS_FILES: [&str; 4] = [
+    "/etc/kubernetes/kubelet.conf",
+    "/var/lib/kubelet/kubeconfig",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "/etc/kubernetes/admin.conf",
+];
+
+/// As kubectl finds its way; then as the kubelet of this node does.
+async fn infer() -> Result<Config, AccessError> {
+    let error = match Config::infer().await {
+        Ok(config) => return Ok(config),
+        Err(error) => error,
+    };
+    if let Some(path) = KUBELETS_FILES.iter().find(|path| Path::new(path).exists()) {
+        let read = Kubeconfig::read_from(path).map_err(AccessError::Kubeconfig)?;
+        let made = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        return made.map_err(AccessError::Kubeconfig);
+    }
+    let named =
+        std::env::var_os("KUBECONFIG").is_some() || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let usual = std::env::var_os("HOME").is_some_and(|home| Path::new(&home).join(".kube/config").exists());
+    Err(if named || usual {
+        AccessError::Infer(error)
+    } else {
+        AccessError::NoWay
+    })
+}
+
 /// Makes a client. One client serves for the life of a [`LinuxNode`](crate::LinuxNode).
 async fn connect(access: &ApiAccess) -> Result<Client, AccessError> {
     let config = match access {
         ApiAccess::Off => return Err(AccessError::Off),
-        ApiAccess::Infer => Config::infer().await.map_err(AccessError::Infer)?,
+        ApiAccess::Infer => infer().await?,
         ApiAccess::Kubeconfig { path, context } => {
             let read = match path {
                 Some(path) => Kubeconfig::read_from(path),

@@ -13,7 +13,8 @@ pub type KeepConntrack = Arc<dyn Fn(&CtEntry) -> bool + Send + Sync>;
 /// How the API server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiAccess {
-    /// `KUBECONFIG`, then `~/.kube/config`, then the service account of the Pod that we run in: as kubectl does.
+    /// As kubectl does: `KUBECONFIG`, `~/.kube/config`, the service account of the Pod that we run in; then the kubelet's own
+    /// file of this node.
     #[default]
     Infer,
     /// A kubeconfig file, and the context in it if not the current one.

@@ -412,7 +412,8 @@ fn judge_hostport(
     }
     let now = match claim.and_then(|t| t.targets.first()) {
         Some(target) => format!("today it leads to {target}"),
-        None => "no Pod has it today".to_owned(),
+        None if judge.state.pods.is_complete() => "no Pod has it today".to_owned(),
+        None => "who has it today cannot be told".to_owned(),
     };
     v.evidence.push(Evidence::new(
         judge.state.pods.source_names(),
