@@ -61,11 +61,27 @@ pub enum BundleError {
         nodes: Vec<String>,
     },
     /// It holds nothing that is known here.
-    #[error("the bundle holds no file that is known here ({} files)", .unread.len())]
+    #[error("the bundle holds no file that is known here ({})", first_of(.unread))]
     Empty {
         /// Its files.
         unread: Vec<Unread>,
     },
+}
+
+/// The first few files that were not read, with why.
+fn first_of(unread: &[Unread]) -> String {
+    const SHOWN: usize = 5;
+    let mut shown: Vec<String> = unread
+        .iter()
+        .take(SHOWN)
+        .map(|u| format!("{}: {}", u.path, u.why))
+        .collect();
+    match unread.len().checked_sub(SHOWN) {
+        Some(more) if more > 0 => shown.push(format!("and {more} more")),
+        _ if shown.is_empty() => shown.push("it is empty".to_owned()),
+        _ => {}
+    }
+    shown.join("; ")
 }
 
 /// Reads a bundle.

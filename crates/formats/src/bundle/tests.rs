@@ -642,7 +642,7 @@ fn a_bundle_of_nothing_is_an_error() {
     let err = of(&[("notes.md", "hello")]).unwrap_err();
     assert_eq!(
         err.to_string(),
-        "the bundle holds no file that is known here (1 files)"
+        "the bundle holds no file that is known here (notes.md: neither its name nor its content says what it is)"
     );
     assert!(of(&[]).is_err());
 }
