@@ -566,12 +566,9 @@ impl Act {
                     && within(&part.add, &edit.add)
                     && within(&part.drop_chains, &edit.drop_chains)
             }
-            (Self::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => entries.iter().any(|e| {
-                e.original == entry.original
-                    && e.reply == entry.reply
-                    && e.zone == entry.zone
-                    && e.id == entry.id
-            }),
+            (Self::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
+                entries.iter().any(|e| e.is_same(entry))
+            }
             (
                 Self::NftDeleteElement {
                     family,
@@ -593,11 +590,15 @@ impl Act {
 }
 
 impl XtEdit {
-    /// Joins another edit of the same table. A rule to add is named once, however many findings ask for it.
+    /// Joins another edit of the same table. A rule to add and a chain to drop are named once, however many findings ask for it.
     pub fn merge(&mut self, other: &Self) {
         self.delete.extend(other.delete.iter().cloned());
-        self.drop_chains.extend(other.drop_chains.iter().cloned());
         self.replaced += other.replaced;
+        for chain in &other.drop_chains {
+            if !self.drop_chains.contains(chain) {
+                self.drop_chains.push(chain.clone());
+            }
+        }
         for line in &other.add {
             if !self.add.contains(line) {
                 self.add.push(line.clone());

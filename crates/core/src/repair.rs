@@ -4,14 +4,15 @@
 //! between any two steps is finished by the next one, since every act is atomic and every round starts by looking.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    finding::{Action, Finding},
+    finding::{Action, Finding, XtPlace},
     judge::Judge,
-    model::{NftValue, NodeState, Timestamp, XtRule},
+    model::{NftValue, NodeState, NplAnnotation, Timestamp, XtRule},
     node::{Applied, Node, Probed},
     plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
     roster::Standing,
@@ -231,26 +232,7 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
         let (act, outcomes) = still_right(step, &fresh, &state);
         repaired.extend(outcomes);
         let Some((act, kept)) = act else { continue };
-        journal
-            .append(&Record::Intent {
-                step: step.number,
-                act: Box::new(act.clone()),
-                at: node.now(),
-            })
-            .map_err(|e| stop(step.number, e))?;
-        let outcome = match node.apply(&act) {
-            Applied::Done { .. } => Outcome::Done,
-            Applied::AlreadyGone => Outcome::AlreadyGone,
-            Applied::Changed(why) => Outcome::Changed(why),
-            Applied::Failed(why) => Outcome::Failed(why),
-        };
-        journal
-            .append(&Record::Result {
-                step: step.number,
-                outcome: outcome.clone(),
-                at: node.now(),
-            })
-            .map_err(|e| stop(step.number, e))?;
+        let outcome = carry_out(node, journal, step.number, &act)?;
         if outcome.is_good() {
             done_acts.push(act);
         } else {
@@ -266,7 +248,7 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
     } else {
         Vec::new()
     };
-    let (state, remaining) = look_again(node, &mut repaired, &done_acts, settings);
+    let (state, remaining) = look_again(node, journal, &mut repaired, &done_acts, settings)?;
     for proof in &proofs {
         if let Probed::Lost(why) = &proof.seen {
             mark_unproved(&mut repaired, &proof.probe, why);
@@ -351,18 +333,37 @@ fn still_right(
     (act.map(|act| (act, going)), outcomes)
 }
 
-/// Whether an object that is no longer a finding is still there. What is keyed on more than its text is taken as gone.
+/// Whether an object that is no longer a finding is still there: then it was not taken away, it is right now.
 fn still_there(act: &Act, object: &str, state: &NodeState) -> bool {
-    let Act::XtRestore { edit } = act else {
-        return false;
-    };
-    let first = object.lines().next().unwrap_or_default();
-    let tables = state
-        .xtables
-        .value
-        .iter()
-        .filter(|t| Judge::place(t) == edit.place);
-    tables.flat_map(|t| t.rules()).any(|(_, rule)| rule.line == first)
+    match act {
+        Act::XtRestore { edit } => {
+            let first = object.lines().next().unwrap_or_default();
+            let tables = state.xtables.value.iter();
+            tables
+                .filter(|t| Judge::place(t) == edit.place)
+                .flat_map(|t| t.rules())
+                .any(|(_, rule)| rule.line == first)
+        }
+        Act::ConntrackDelete { entries } => {
+            let planned = entries.iter().find(|e| e.text() == object);
+            let held = &state.conntrack.value.entries;
+            planned.is_some_and(|entry| held.iter().any(|e| e.is_same(entry)))
+        }
+        Act::LeaseQuarantine { lease } => state.ipam.value.leases.contains(lease),
+        Act::NftDeleteElement {
+            family,
+            table,
+            set,
+            element,
+        } => {
+            let mut sets = state.nft.value.sets.iter();
+            sets.any(|s| {
+                (s.family, &s.table, &s.name) == (*family, table, set)
+                    && s.elements.iter().any(|e| e.text() == element.text())
+            })
+        }
+        Act::NftAddElement { .. } | Act::LeaseRestore { .. } => false,
+    }
 }
 
 fn all_of(step: &Step, outcome: &Outcome) -> Vec<Repaired> {
@@ -405,13 +406,43 @@ fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
     }
 }
 
+/// Writes the intent, applies, and writes the result.
+fn carry_out(
+    node: &mut dyn Node,
+    journal: &mut dyn Journal,
+    step: u32,
+    act: &Act,
+) -> Result<Outcome, RepairError> {
+    let stop = |source| RepairError::Journal { step, source };
+    let intent = Record::Intent {
+        step,
+        act: Box::new(act.clone()),
+        at: node.now(),
+    };
+    journal.append(&intent).map_err(stop)?;
+    let outcome = match node.apply(act) {
+        Applied::Done { .. } => Outcome::Done,
+        Applied::AlreadyGone => Outcome::AlreadyGone,
+        Applied::Changed(why) => Outcome::Changed(why),
+        Applied::Failed(why) => Outcome::Failed(why),
+    };
+    let result = Record::Result {
+        step,
+        outcome: outcome.clone(),
+        at: node.now(),
+    };
+    journal.append(&result).map_err(stop)?;
+    Ok(outcome)
+}
+
 /// Law 13: looks at growing intervals whether what was done stays done.
 fn look_again(
     node: &mut dyn Node,
+    journal: &mut dyn Journal,
     repaired: &mut [Repaired],
     acts: &[Act],
     settings: &Settings,
-) -> (NodeState, Vec<Finding>) {
+) -> Result<(NodeState, Vec<Finding>), RepairError> {
     let mut before: Option<NodeState> = None;
     let looks = if acts.is_empty() { &LOOKS[..0] } else { &LOOKS[..] };
     for (number, pause) in looks.iter().enumerate() {
@@ -425,12 +456,15 @@ fn look_again(
             let Some(again) = there.get(&item.finding.id) else {
                 continue;
             };
-            // A packet that was in flight escapes the first deletion: its entry is confirmed only afterwards.
-            if let (false, Some(Remedy::Conntrack(entry))) = (last, &again.remedy) {
+            // A packet that was in flight escapes the first deletion: its entry is confirmed only afterwards. It is taken
+            // away once more, if that is still right by this reading.
+            if let (false, Action::Repair, Some(Remedy::Conntrack(entry))) =
+                (last, again.action(), &again.remedy)
+            {
                 let act = Act::ConntrackDelete {
                     entries: vec![entry.clone()],
                 };
-                if matches!(node.apply(&act), Applied::Done { .. } | Applied::AlreadyGone) {
+                if carry_out(node, journal, item.step, &act)?.is_good() {
                     continue;
                 }
             }
@@ -445,7 +479,7 @@ fn look_again(
     }
     let state = before.unwrap_or_else(|| node.observe());
     let remaining = judge(&state, None, settings, node.now());
-    (state, remaining)
+    Ok((state, remaining))
 }
 
 fn touches(act: &Act, remedy: &Remedy) -> bool {
@@ -504,25 +538,7 @@ pub fn undo(
         };
         out.extend(needed.map(refused));
         let Some(back) = free else { continue };
-        let stop = |source| RepairError::Journal { step, source };
-        let intent = Record::Intent {
-            step,
-            act: Box::new(back.clone()),
-            at: now,
-        };
-        journal.append(&intent).map_err(stop)?;
-        let outcome = match node.apply(&back) {
-            Applied::Done { .. } => Outcome::Done,
-            Applied::AlreadyGone => Outcome::AlreadyGone,
-            Applied::Changed(why) => Outcome::Changed(why),
-            Applied::Failed(why) => Outcome::Failed(why),
-        };
-        let result = Record::Result {
-            step,
-            outcome: outcome.clone(),
-            at: node.now(),
-        };
-        journal.append(&result).map_err(stop)?;
+        let outcome = carry_out(node, journal, step, &back)?;
         out.push(Undone { act: back, outcome });
     }
     Ok(out)
@@ -548,7 +564,11 @@ fn free_part(
     let chain_of = |line: &str| line.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut reasons = Vec::new();
     let mut lost_chains: Vec<String> = Vec::new();
-    let mut taken = |line: &String, who: Option<String>| {
+    let mut taken = |line: &String, asked: &dyn Fn(&XtRule) -> Option<String>| {
+        let who = match parse(line) {
+            Some(rule) => asked(&rule),
+            None => Some(format!("{line:?} cannot be read as a rule")),
+        };
         who.map(|who| {
             reasons.push(who);
             line.clone()
@@ -558,12 +578,12 @@ fn free_part(
     let kept: Vec<String> = edit
         .delete
         .iter()
-        .filter_map(|line| taken(line, serves_alive(judge, &parse(line)?)))
+        .filter_map(|line| taken(line, &|rule| serves_alive(judge, &edit.place, rule)))
         .collect();
     let mut refused: Vec<String> = edit
         .add
         .iter()
-        .filter_map(|line| taken(line, taken_port(judge, &parse(line)?)))
+        .filter_map(|line| taken(line, &|rule| taken_place(judge, rule)))
         .collect();
     for line in &edit.add {
         let target = parse(line).and_then(|rule| rule.spec.target);
@@ -634,31 +654,49 @@ fn needed_by(judge: &Judge<'_>, back: &Act) -> Option<String> {
     }
 }
 
-/// Somebody alive whom a rule serves.
-fn serves_alive(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
-    let dnat = rule.spec.dnat?;
-    judge
-        .roster
-        .has_live_owner(dnat.ip)
-        .then(|| format!("{} is alive and served", dnat.ip))
+/// Somebody alive whom a rule serves: the target of a DNAT, or of a DNAT in the chain that it jumps to.
+fn serves_alive(judge: &Judge<'_>, place: &XtPlace, rule: &XtRule) -> Option<String> {
+    let mut tables = judge.state.xtables.value.iter();
+    let behind = tables
+        .find(|table| Judge::place(table) == *place)
+        .zip(rule.spec.target.as_deref())
+        .and_then(|(table, target)| table.chain(target))
+        .map_or(&[][..], |chain| chain.rules.as_slice());
+    let mut targets = std::iter::once(rule).chain(behind).filter_map(|r| r.spec.dnat);
+    let alive = targets.find(|dnat| judge.roster.has_live_owner(dnat.ip))?;
+    Some(format!("{} is alive and served", alive.ip))
 }
 
-/// A living Pod that has the port of a DNAT rule today.
-fn taken_port(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
+/// Somebody alive who has the place of a rule today: its ports, the address that it would lead to, or the one that it would
+/// take for a dead Pod's.
+fn taken_place(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
+    let source = rule.spec.source.as_deref().and_then(single_address);
+    let mut addresses = rule.spec.dnat.map(|dnat| dnat.ip).into_iter().chain(source);
+    if let Some(ip) = addresses.find(|ip| judge.roster.has_live_owner(*ip)) {
+        return Some(format!("somebody alive has {ip} now"));
+    }
     let proto = rule.spec.proto?;
-    let port = rule.spec.dports.first()?.first;
-    judge
-        .state
-        .local_pods()
-        .filter(|p| !p.phase.is_terminal())
-        .find_map(|pod| {
-            let by_host_port = pod
-                .ports
-                .iter()
-                .any(|p| p.host_port == Some(port) && p.proto == proto);
-            let by_npl = matches!(&pod.npl, crate::model::NplAnnotation::Entries(entries)
-            if entries.iter().any(|e| e.node_port == port && e.proto == proto));
-            (by_host_port || by_npl)
-                .then(|| format!("Pod {} has {proto} port {port} of this node now", pod.pod_name()))
+    let takes = |port: u16| rule.spec.dports.iter().any(|range| range.contains(port));
+    let living = judge.state.local_pods().filter(|p| !p.phase.is_terminal());
+    living
+        .flat_map(|pod| {
+            let host_ports = pod.ports.iter().filter_map(|p| Some((p.proto, p.host_port?)));
+            let announced = match &pod.npl {
+                NplAnnotation::Entries(entries) => entries.as_slice(),
+                NplAnnotation::Absent | NplAnnotation::Unreadable(_) => &[],
+            };
+            let announced = announced.iter().map(|e| (e.proto, e.node_port));
+            host_ports.chain(announced).map(move |taken| (pod, taken))
         })
+        .find(|(_, (other, port))| *other == proto && takes(*port))
+        .map(|(pod, (_, port))| format!("Pod {} has {proto} port {port} of this node now", pod.pod_name()))
+}
+
+/// The address of a match on one address (`10.0.0.1/32`); `None` for a wider one.
+fn single_address(text: &str) -> Option<IpAddr> {
+    let net: ipnet::IpNet = text
+        .parse()
+        .or_else(|_| text.parse::<IpAddr>().map(ipnet::IpNet::from))
+        .ok()?;
+    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }

@@ -126,14 +126,7 @@ impl SimNode {
     fn forget(&mut self, entries: &[CtEntry]) -> Applied {
         let table = &mut self.state.conntrack.value.entries;
         let before = table.len();
-        let same = |a: &CtEntry, b: &CtEntry| {
-            a.proto == b.proto
-                && a.original == b.original
-                && a.reply == b.reply
-                && a.zone == b.zone
-                && a.id == b.id
-        };
-        table.retain(|held| !entries.iter().any(|gone| same(gone, held)));
+        table.retain(|held| !entries.iter().any(|gone| gone.is_same(held)));
         let gone = before - table.len();
         self.state.conntrack.value.seen = self.state.conntrack.value.seen.saturating_sub(gone as u64);
         if gone == 0 {
@@ -145,7 +138,7 @@ impl SimNode {
 }
 
 /// Reads the rules that repairs write: a DNAT, or a jump. Anything else is refused, as iptables refuses nonsense.
-fn parse_rule(line: &str) -> Option<XtRule> {
+pub(crate) fn parse_rule(line: &str) -> Option<XtRule> {
     let words: Vec<&str> = line.split(' ').collect();
     let after = |flag: &str| {
         words

@@ -99,6 +99,12 @@ impl CtEntry {
         self.reply.src != self.original.dst || self.reply.sport != self.original.dport
     }
 
+    /// True if both are one entry: a later one with the same tuples has another ID.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.proto, self.zone, self.id, self.original, self.reply)
+            == (other.proto, other.zone, other.id, other.original, other.reply)
+    }
+
     /// The entry as `conntrack -L` prints it, without timeout and counters, so that a person can grep for its parts.
     pub fn text(&self) -> String {
         use fmt::Write as _;

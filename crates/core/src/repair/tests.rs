@@ -481,3 +481,149 @@ fn the_share_limit_holds_a_round_back_but_not_the_incident() {
     let done = run(&mut booted, &mut Memory::default()).unwrap();
     assert_eq!((booted.applied.len(), done.plan.left_out.len()), (30, 0));
 }
+
+/// Runs `undo` over what `journal` holds; each act with its outcome.
+fn undone(node: &mut SimNode, journal: &Memory) -> Vec<(String, Outcome)> {
+    let settings = Settings::default();
+    let parse = |line: &str| crate::sim::parse_rule(line);
+    let done = undo(node, &mut Memory::default(), &journal.records, &settings, &parse).unwrap();
+    done.into_iter().map(|u| (u.act.expects(), u.outcome)).collect()
+}
+
+#[test]
+fn undo_leaves_the_jump_to_a_chain_that_serves_the_living() {
+    let mut state = incident();
+    let rules = state.xtables.value[0].chains[2].rules.clone();
+    state.xtables.value[0].chains[2].rules = rules
+        .into_iter()
+        .filter(|r| !r.line.contains("10.10.1.23"))
+        .collect();
+    state.pods.value[0].npl = npl(&[(Proto::Tcp, 61000, 5060), (Proto::Tcp, 61002, 5062)]);
+    let whole = state.clone();
+    state.xtables.value[0].chains[0].rules.clear();
+    let mut node = SimNode::new(state, now());
+    let mut journal = Memory::default();
+    assert!(run(&mut node, &mut journal).unwrap().is_good());
+    assert_eq!(node.state.xtables, whole.xtables);
+    let words = undone(&mut node, &journal);
+    assert!(
+        matches!(&words[..], [(_, Outcome::JudgedDifferently(why))] if why.contains("is alive and served")),
+        "{words:?}"
+    );
+    assert_eq!(node.state.xtables, whole.xtables);
+}
+
+#[test]
+fn undo_leads_no_rule_to_an_address_that_was_given_away() {
+    let mut state = incident();
+    state.pods.value.remove(0);
+    state.runtime.value.sandboxes.remove(0);
+    let mut node = SimNode::new(state, now());
+    let mut journal = Memory::default();
+    assert!(run(&mut node, &mut journal).unwrap().is_good());
+    let newcomer = pod("newcomer-0", 9, "10.10.1.23");
+    node.state
+        .runtime
+        .value
+        .sandboxes
+        .push(sandbox(&newcomer, id("feed")));
+    node.state.pods.value.push(newcomer);
+    let words = undone(&mut node, &journal);
+    let refused = words.iter().filter(
+        |(_, o)| matches!(o, Outcome::JudgedDifferently(why) if why == "somebody alive has 10.10.1.23 now"),
+    );
+    assert_eq!(refused.count(), 1, "{words:?}");
+    assert!(!rules_of(&node.state).iter().any(|l| l.contains("10.10.1.23")));
+    assert_eq!(
+        rules_of(&node.state)
+            .iter()
+            .filter(|l| l.contains("10.10.1.40"))
+            .count(),
+        4,
+        "what leads to nobody is put back"
+    );
+}
+
+#[test]
+fn a_connection_that_comes_back_to_somebody_alive_is_left_alone() {
+    let again = udp("172.20.0.200", 41005, "172.20.0.11", 61005, "10.10.1.23", 5065);
+    let mut node = SimNode::new(crowded(), now()).at_reading(6, move |state| {
+        // The runtime is gone in the moment that the entry comes back: one witness is not enough to delete it again.
+        state.runtime = crate::model::Facts::default();
+        state
+            .conntrack
+            .value
+            .entries
+            .push(CtEntryWithId(again.clone(), 77).into());
+    });
+    let done = run(&mut node, &mut Memory::default()).unwrap();
+    assert_eq!(node.unmet(), 0);
+    let came = done
+        .repaired
+        .iter()
+        .filter(|r| matches!(r.outcome, Outcome::CameBack(_)))
+        .count();
+    assert_eq!(came, 1, "{:?}", done.repaired);
+    let ports: Vec<_> = node.state.conntrack.value.entries.iter().map(|e| e.id).collect();
+    assert_eq!(ports, vec![Some(41006), Some(77)]);
+}
+
+#[test]
+fn every_change_is_in_the_journal_before_it_is_made() {
+    let again = udp("172.20.0.200", 41005, "172.20.0.11", 61005, "10.10.1.23", 5065);
+    let mut node = SimNode::new(crowded(), now()).at_reading(6, move |state| {
+        state
+            .conntrack
+            .value
+            .entries
+            .push(CtEntryWithId(again.clone(), 77).into());
+    });
+    let mut journal = Memory::default();
+    run(&mut node, &mut journal).unwrap();
+    let intents: Vec<Act> = journal
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Intent { act, .. } => Some((**act).clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(intents, node.applied);
+    assert_eq!(
+        intents.len(),
+        4,
+        "rules, connections, a lease, and the connection again"
+    );
+}
+
+#[test]
+fn what_became_right_meanwhile_is_not_called_gone() {
+    let mut state = node(vec![pod("web-0", 1, "10.10.1.2")]);
+    state.ipam.value.leases = vec![lease("10.10.1.3", id("dead"), at("2026-11-30T10:00:00Z"))];
+    let mut node = SimNode::new(state, now()).at_reading(3, |state| {
+        let late = pod("late-0", 7, "10.10.1.3");
+        state.runtime.value.sandboxes.push(sandbox(&late, id("dead")));
+        state.pods.value.push(late);
+    });
+    let done = run(&mut node, &mut Memory::default()).unwrap();
+    let outcomes: Vec<_> = done.repaired.iter().map(|r| r.outcome.clone()).collect();
+    assert_eq!(
+        outcomes,
+        vec![Outcome::JudgedDifferently(
+            "it is no longer found to be wrong".to_owned()
+        )]
+    );
+    assert_eq!(node.state.ipam.value.leases.len(), 1);
+}
+
+#[test]
+fn a_rule_that_stands_twice_is_taken_away_twice() {
+    let mut state = incident();
+    let chain = &mut state.xtables.value[0].chains[2];
+    chain.rules.push(chain.rules[1].clone());
+    let mut node = SimNode::new(state, now());
+    let done = run(&mut node, &mut Memory::default()).unwrap();
+    assert!(done.is_good(), "{:?}", done.repaired);
+    assert_eq!(done.remaining, Vec::new());
+    assert!(!rules_of(&node.state).iter().any(|l| l.contains("10.10.1.23")));
+}
