@@ -119,12 +119,12 @@ pub(crate) async fn read(
             Err(_) => return unavailable(kinds, &late(deadline)),
         }
     }
-    let Some(client) = client.as_ref() else {
+    let Some(known) = client.clone() else {
         return unavailable(kinds, "there is no client");
     };
     let deadline = deadline.saturating_sub(watch.elapsed());
     let list = |kind: Kinds, resource: Resource| {
-        let client = client.clone();
+        let client = known.clone();
         async move {
             if kinds.intersects(kind) {
                 Some(list(&client, &resource, deadline).await)
@@ -208,6 +208,18 @@ pub(crate) async fn read(
             out.service_cidrs.value = from_flags;
             out.service_cidrs.completeness = Completeness::Complete;
         }
+    }
+    // A client that was refused is made anew the next time: its credentials may have been renewed in their file.
+    let refused = [
+        &out.pods.completeness,
+        &out.nodes.completeness,
+        &out.services.completeness,
+    ];
+    if refused
+        .iter()
+        .any(|told| matches!(told, Completeness::Unavailable(_)))
+    {
+        *client = None;
     }
     if !kinds.contains(Kinds::NODES) {
         out.nodes = Facts::default();

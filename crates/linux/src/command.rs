@@ -1,11 +1,14 @@
 //! Runs a tool with a deadline and takes what it prints.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Where tools are looked for beside `PATH`: services often run without the administrator's directories.
 const USUAL: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
@@ -94,6 +97,7 @@ pub(crate) fn run(
         })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .map_err(start)?;
     let pid = child.id();
@@ -116,8 +120,10 @@ pub(crate) fn run(
             .recv_timeout(left(started))
             .and_then(|out| Ok((out, complained.recv_timeout(left(started))?)));
         let Ok((stdout, stderr)) = gathered else {
-            // Ends the reading threads as well: their pipes close with it.
-            let _ = child.kill();
+            // With whatever it has started: the reading threads end when nobody holds their pipes any more.
+            if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
             let _ = child.wait();
             return Err(late());
         };
@@ -159,8 +165,13 @@ mod tests {
     #[test]
     fn a_tool_that_does_not_end_is_killed() {
         let shell = find("sh").unwrap();
-        let error = run(&shell, &["-c", "exec sleep 60"], b"", Duration::from_millis(50)).unwrap_err();
-        assert!(matches!(error, CommandError::Deadline { .. }), "{error}");
+        // The second one leaves a child behind that holds its output.
+        for script in ["exec sleep 60", "sleep 60 & sleep 60"] {
+            let start = Instant::now();
+            let error = run(&shell, &["-c", script], b"", Duration::from_millis(50)).unwrap_err();
+            assert!(matches!(error, CommandError::Deadline { .. }), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(30), "{script}");
+        }
     }
 
     #[test]

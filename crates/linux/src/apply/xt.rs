@@ -4,7 +4,7 @@
 //! not there any more, and with it the whole restore; then the table is read again and what is left is tried. Legacy
 //! waits for the xtables lock by `-w`; the nft variant ignores that lock and has the kernel's own transaction.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -111,19 +111,19 @@ impl Hands<'_> {
 
     /// Reads the table back. A rule of ours that a writer added as well is there twice now: ours is taken away again.
     fn check(&self, before: &XtTable, todo: Todo<'_>, own: &mut HashSet<u32>) -> Result<Applied, Applied> {
-        let after = self.read()?;
-        let remaining = todo.delete.iter().find(|line| {
-            let asked = todo.delete.iter().filter(|other| other == line).count();
-            let was = copies(before, line);
-            let added = todo.add.iter().filter(|other| other == line).count();
-            copies(&after, line) > was.saturating_sub(asked) + added
-        });
+        let table = self.read()?;
+        let (before, after) = (Copies::of(before), Copies::of(&table));
+        let (asked, added) = (Copies::named(&todo.delete), Copies::named(&todo.add));
+        let remaining = todo
+            .delete
+            .iter()
+            .find(|line| after.get(line) + asked.get(line) > before.get(line) + added.get(line));
         if let Some(line) = remaining {
             return Ok(Applied::Failed(format!(
                 "iptables reports success, and the rule is there: {line}"
             )));
         }
-        if let Some(line) = todo.add.iter().find(|line| copies(&after, line) == 0) {
+        if let Some(line) = todo.add.iter().find(|line| after.get(line) == 0) {
             return Ok(Applied::Failed(format!(
                 "iptables reports success, and the rule is not there: {line}"
             )));
@@ -131,7 +131,7 @@ impl Hands<'_> {
         let surplus: Vec<&str> = todo
             .add
             .iter()
-            .filter(|line| copies(&after, line) > 1)
+            .filter(|line| after.get(line) > 1)
             .copied()
             .collect();
         let mut skipped = todo.skipped;
@@ -171,8 +171,30 @@ fn exists(options: &LinuxOptions, variant: XtVariant, family: Family, table: &st
     }
 }
 
-fn copies(table: &XtTable, line: &str) -> usize {
-    table.rules().filter(|(_, rule)| rule.line == line).count()
+/// How often each rule is there.
+#[derive(Default)]
+struct Copies<'a>(HashMap<&'a str, usize>);
+
+impl<'a> Copies<'a> {
+    fn of(table: &'a XtTable) -> Self {
+        let mut out = Self::default();
+        table.rules().for_each(|(_, rule)| out.add(&rule.line));
+        out
+    }
+
+    fn named(lines: &[&'a str]) -> Self {
+        let mut out = Self::default();
+        lines.iter().for_each(|line| out.add(line));
+        out
+    }
+
+    fn add(&mut self, line: &'a str) {
+        *self.0.entry(line).or_default() += 1;
+    }
+
+    fn get(&self, line: &str) -> usize {
+        self.0.get(line).copied().unwrap_or(0)
+    }
 }
 
 /// What is left to do of an edit.
@@ -194,11 +216,13 @@ impl<'a> Todo<'a> {
             }
             out.new_chains.push(name);
         }
+        let there = Copies::of(table);
+        let (mut leaving, mut coming) = (Copies::default(), Copies::default());
         for line in &edit.delete {
             chain_of(line)?;
             // A rule that is named twice is there twice, or one of its copies is gone.
-            let taken = out.delete.iter().filter(|other| *other == line).count();
-            if copies(table, line) > taken {
+            if there.get(line) > leaving.get(line) {
+                leaving.add(line);
                 out.delete.push(line);
             } else {
                 out.skipped.push(line.clone());
@@ -209,10 +233,10 @@ impl<'a> Todo<'a> {
             if table.chain(chain).is_none() && !edit.new_chains.iter().any(|new| new == chain) {
                 return Err(Applied::Changed(format!("chain {chain} is gone")));
             }
-            let leaving = out.delete.iter().filter(|other| *other == line).count();
-            if copies(table, line) > leaving || out.add.contains(&line.as_str()) {
+            if there.get(line) > leaving.get(line) || coming.get(line) > 0 {
                 out.skipped.push(line.clone());
             } else {
+                coming.add(line);
                 out.add.push(line);
             }
         }
@@ -233,7 +257,7 @@ impl<'a> Todo<'a> {
             let mut jumps = table
                 .rules()
                 .filter(|(_, rule)| rule.spec.target.as_deref() == Some(name));
-            if jumps.any(|(_, rule)| !out.delete.contains(&rule.line.as_str())) {
+            if jumps.any(|(_, rule)| leaving.get(&rule.line) == 0) {
                 return Err(Applied::Changed(format!(
                     "chain {name} is jumped to from another rule now"
                 )));

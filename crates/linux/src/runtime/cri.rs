@@ -24,15 +24,23 @@ pub(super) struct CriReading {
     pub(super) completeness: Completeness,
 }
 
+impl CriReading {
+    /// Nothing, and why.
+    pub(super) fn unavailable(why: String) -> Self {
+        Self {
+            runtime_name: None,
+            runtime_version: None,
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+            completeness: Completeness::Unavailable(why),
+        }
+    }
+}
+
 /// Reads sandboxes with their addresses, and containers.
 pub(super) async fn read(socket: &Path, deadline: Duration) -> CriReading {
-    let mut out = CriReading {
-        runtime_name: None,
-        runtime_version: None,
-        sandboxes: Vec::new(),
-        containers: Vec::new(),
-        completeness: Completeness::Complete,
-    };
+    let mut out = CriReading::unavailable(String::new());
+    out.completeness = Completeness::Complete;
     let result = tokio::time::timeout(deadline, fill(socket, deadline, &mut out)).await;
     let why = match result {
         Ok(Ok(())) => return out,

@@ -29,16 +29,16 @@ pub(crate) async fn read(
         ..RuntimeState::default()
     };
     let watch = Watch::start("cri");
-    let (endpoint, told_by) = endpoint(options, kubelet);
-    let mut seen = seen::Seen::look(processes, endpoint.as_deref());
+    let (endpoints, told_by) = endpoints(options, kubelet);
     let mut facts = Facts::default();
+    let mut cri_socket = None;
     let mut is_containerd = false;
-    match &endpoint {
+    match endpoints {
         Err(why) => facts
             .reports
-            .push(watch.report(Completeness::Unavailable(why.clone()), 0)),
-        Ok(socket) => {
-            let reading = cri::read(socket, options.deadline).await;
+            .push(watch.report(Completeness::Unavailable(why), 0)),
+        Ok(sockets) => {
+            let (socket, reading) = first_that_answers(&sockets, options.deadline).await;
             is_containerd = reading.runtime_name.as_deref() == Some("containerd");
             let items = reading.sandboxes.len();
             let readable = !matches!(reading.completeness, Completeness::Unavailable(_));
@@ -48,20 +48,22 @@ pub(crate) async fn read(
                 kind: RuntimeKind::Cri,
                 seen_at: socket.display().to_string(),
                 read: readable,
-                note: format!("{name} {version}, by {told_by}").replace("  ", " "),
+                note: format!("{name} {version}, by {told_by}").replace(" ,", ","),
             });
             facts.reports.push(watch.report(reading.completeness, items));
             state.sandboxes = reading.sandboxes;
             state.containers = reading.containers;
+            cri_socket = Some(socket);
         }
     }
+    let mut seen = seen::Seen::look(processes, cri_socket.as_deref());
     // The CRI's own containerd, and every other one that accepts.
     let mut daemons: Vec<(PathBuf, bool)> = seen
         .take_containerds()
         .into_iter()
         .map(|path| (path, false))
         .collect();
-    if let (true, Ok(socket)) = (is_containerd, &endpoint) {
+    if let (true, Some(socket)) = (is_containerd, &cri_socket) {
         daemons.insert(0, (socket.clone(), true));
     }
     let mut moby = false;
@@ -94,8 +96,28 @@ pub(crate) async fn read(
     facts
 }
 
-/// The socket to ask, and who told it; or why there is none.
-fn endpoint(options: &LinuxOptions, kubelet: &Kubelet) -> (Result<PathBuf, String>, String) {
+/// The first of several sockets that answers to CRI; if none does, the first with why not. Where the kubelet tells its
+/// endpoint there is only one.
+async fn first_that_answers(sockets: &[PathBuf], deadline: Duration) -> (PathBuf, cri::CriReading) {
+    let mut first = None;
+    for socket in sockets {
+        let reading = cri::read(socket, deadline).await;
+        // One that names itself speaks CRI; a containerd whose CRI is switched off does not.
+        if reading.runtime_name.is_some() {
+            return (socket.clone(), reading);
+        }
+        first.get_or_insert((socket.clone(), reading));
+    }
+    first.unwrap_or_else(|| {
+        (
+            PathBuf::new(),
+            cri::CriReading::unavailable("no socket was named".to_owned()),
+        )
+    })
+}
+
+/// The sockets to ask, in order, and who told them; or why there is none.
+fn endpoints(options: &LinuxOptions, kubelet: &Kubelet) -> (Result<Vec<PathBuf>, String>, String) {
     let told = match (&options.cri_endpoint, &kubelet.cri_endpoint) {
         (Some(endpoint), _) => Some((endpoint, "the caller".to_owned())),
         (None, Some(endpoint)) => Some((
@@ -107,7 +129,7 @@ fn endpoint(options: &LinuxOptions, kubelet: &Kubelet) -> (Result<PathBuf, Strin
     if let Some((endpoint, by)) = told {
         let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
         let socket = if path.starts_with('/') {
-            Ok(PathBuf::from(path))
+            Ok(vec![PathBuf::from(path)])
         } else {
             Err(format!(
                 "the CRI endpoint {endpoint:?} (by {by}) is no unix socket"
@@ -115,19 +137,26 @@ fn endpoint(options: &LinuxOptions, kubelet: &Kubelet) -> (Result<PathBuf, Strin
         };
         return (socket, by);
     }
-    let found = options.cri_sockets.iter().find(|socket| is_socket(socket));
-    let socket = found.cloned().ok_or_else(|| {
+    let found: Vec<PathBuf> = options
+        .cri_sockets
+        .iter()
+        .filter(|socket| is_socket(socket))
+        .cloned()
+        .collect();
+    let sockets = if found.is_empty() {
         let tried: Vec<_> = options
             .cri_sockets
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        format!(
+        Err(format!(
             "no CRI socket: the kubelet tells none, and none of {} is one",
             tried.join(", ")
-        )
-    });
-    (socket, "its usual place".to_owned())
+        ))
+    } else {
+        Ok(found)
+    };
+    (sockets, "its usual place".to_owned())
 }
 
 fn is_socket(path: &Path) -> bool {

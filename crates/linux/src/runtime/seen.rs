@@ -69,13 +69,13 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Looks for all of them but the one that answers at `endpoint`.
-    pub(super) fn look(processes: &Processes, endpoint: Result<&Path, &String>) -> Self {
+    pub(super) fn look(processes: &Processes, endpoint: Option<&Path>) -> Self {
         let mut out = Self::default();
         // One daemon may be found by several names; its socket's inode, then its process says that it is the same.
         let mut sockets = HashSet::new();
         let mut pids = HashSet::new();
         let mut crio_is_cri = false;
-        if let Ok(endpoint) = endpoint {
+        if let Some(endpoint) = endpoint {
             sockets.extend(identity(endpoint));
             pids.extend(listener(endpoint).flatten());
             crio_is_cri = pids.iter().any(|pid| command(processes, *pid) == Some("crio"));
@@ -183,8 +183,7 @@ mod tests {
             (13, "dockerd", 2),
             (14, "bash", 1),
         ]);
-        let none = "no endpoint".to_owned();
-        let seen = Seen::look(&list, Err(&none));
+        let seen = Seen::look(&list, None);
         let lines: Vec<_> = seen.others.iter().map(|(_, at)| at.as_str()).collect();
         assert!(
             lines.contains(&"process 10 (dockerd)") && lines.contains(&"process 11 (conmon)"),
@@ -204,7 +203,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let own = std::process::id();
         let list = processes(&[(own, "containerd", 1), (own + 1, "containerd", 1)]);
-        let seen = Seen::look(&list, Ok(&path));
+        let seen = Seen::look(&list, Some(&path));
         let lines: Vec<_> = seen.others.iter().map(|(_, at)| at.clone()).collect();
         assert!(
             lines.contains(&format!("process {} (containerd)", own + 1)),
