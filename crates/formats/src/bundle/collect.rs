@@ -2,8 +2,8 @@
 
 use std::{
     cell::Cell,
-    collections::{BTreeSet, HashSet},
-    io::{BufRead, Read},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    io::{BufRead, BufReader, Read},
     ops::ControlFlow,
     rc::Rc,
 };
@@ -74,6 +74,8 @@ pub(super) struct Collector {
     pub(super) rulesets: Vec<NftState>,
     /// The node that was asked for.
     asked: Option<String>,
+    /// The nodes that files of the bundle name as their own, with the first file that does.
+    pub(super) named: BTreeMap<String, String>,
     /// The agents of an `antctl supportbundle`, by node.
     pub(super) agents: BTreeSet<String>,
     /// The files that the second visit is for.
@@ -99,6 +101,7 @@ impl Collector {
             inspected: Vec::new(),
             rulesets: Vec::new(),
             asked,
+            named: BTreeMap::new(),
             agents: BTreeSet::new(),
             conntrack: HashSet::new(),
             stopped: None,
@@ -188,6 +191,7 @@ impl Collector {
         self.newest = self.newest.max(entry.mtime);
         match kind {
             FileKind::Kube(hint) => self.kube(entry, hint, text),
+            FileKind::ClusterInfo => self.cluster_info(entry, text),
             FileKind::Manifest => self.manifest(entry, text),
             FileKind::Iptables {
                 family,
@@ -231,6 +235,18 @@ impl Collector {
     }
 
     fn kube(&mut self, entry: &FileEntry, hint: Option<Kind>, mut text: Box<dyn BufRead + '_>) {
+        let beginning = beginning(&mut text);
+        self.kube_list(entry, hint, text, &beginning);
+    }
+
+    /// A list whose `beginning` tells whether it is JSON.
+    fn kube_list(
+        &mut self,
+        entry: &FileEntry,
+        hint: Option<Kind>,
+        text: Box<dyn BufRead + '_>,
+        beginning: &str,
+    ) {
         let mut pods: Vec<Pod> = Vec::new();
         let (mut services, mut slices, mut nodes, mut cidrs) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -244,7 +260,6 @@ impl Collector {
             KubeItem::Node(node) => nodes.push(node),
             KubeItem::ServiceCidr(nets) => cidrs.extend(nets),
         };
-        let beginning = beginning(&mut text);
         let outcome = if beginning.is_empty() || beginning.starts_with(['{', '[']) {
             kube::read_json(text, hint, &mut sink)
         } else {
@@ -289,6 +304,69 @@ impl Collector {
                 Kind::ServiceCidr => join(&mut state.service_cidrs, std::mem::take(&mut cidrs), report),
             }
         }
+    }
+
+    /// `clusterinfo` of `antctl supportbundle`: for each kind a comment line with its name, a list as YAML without `kind`, and a
+    /// line `---`; in any order (antrea `pkg/antctl/raw/supportbundle/command.go`).
+    fn cluster_info(&mut self, entry: &FileEntry, mut text: Box<dyn BufRead + '_>) {
+        let mut line = Vec::new();
+        let mut number = 0_u64;
+        // The list that is being read: its kind, the line that it begins after, its text.
+        let mut list: Option<(Kind, u64, Vec<u8>)> = None;
+        let mut any = false;
+        let cut = loop {
+            line.clear();
+            match text.read_until(b'\n', &mut line) {
+                Ok(0) => break list.is_some().then(|| "no `---` ends its last list".to_owned()),
+                Ok(_) => number += 1,
+                Err(err) => break Some(err.to_string()),
+            }
+            let content = line.trim_ascii_end();
+            if content == b"---" {
+                if let Some((kind, before, yaml)) = list.take() {
+                    self.list_of_cluster_info(entry, kind, before, &yaml);
+                    any = true;
+                }
+            } else if let Some(comment) = content.strip_prefix(b"#") {
+                let kind = match comment {
+                    b"pods" => Some(Kind::Pod),
+                    b"nodes" => Some(Kind::Node),
+                    _ => None,
+                };
+                list = kind.map(|kind| (kind, number, Vec::new()));
+            } else if let Some((_, _, yaml)) = &mut list {
+                if u64::try_from(yaml.len() + line.len()).unwrap_or(u64::MAX) > self.limits.in_memory {
+                    break Some(format!("one list is larger than {} bytes", self.limits.in_memory));
+                }
+                yaml.extend_from_slice(&line);
+            }
+        };
+        if let Some((kind, before, yaml)) = list.take() {
+            self.list_of_cluster_info(entry, kind, before, &yaml);
+            any = true;
+        }
+        if let Some(cut) = cut {
+            let why = format!("{}: the text is cut off: {cut}", entry.path);
+            self.state.problems.push(problem(
+                format!("{}:{number}", entry.path),
+                format!("the text is cut off: {cut}"),
+            ));
+            worsen(
+                &mut self.state.pods.completeness,
+                Completeness::Partial(why.clone()),
+            );
+            worsen(&mut self.state.nodes.completeness, Completeness::Partial(why));
+        }
+        if !any {
+            self.unread(entry, "it holds no list of Pods or Nodes");
+        }
+    }
+
+    fn list_of_cluster_info(&mut self, entry: &FileEntry, kind: Kind, before: u64, yaml: &[u8]) {
+        // Empty lines in front make the line numbers those of the file.
+        let text = std::io::repeat(b'\n').take(before).chain(yaml);
+        let beginning = String::from_utf8_lossy(yaml.get(..80).unwrap_or(yaml));
+        self.kube_list(entry, Some(kind), Box::new(BufReader::new(text)), &beginning);
     }
 
     /// A static Pod's manifest names a Pod whose mirror the API must have.
@@ -379,6 +457,9 @@ impl Collector {
             }
         };
         if let Some(node) = meta.node.filter(|node| !node.is_empty()) {
+            self.named
+                .entry(node.clone())
+                .or_insert_with(|| entry.path.clone());
             self.meta.node = Some((node, entry.path.clone()));
         }
         self.meta.taken_at = self.meta.taken_at.or(meta.taken_at);
@@ -411,6 +492,9 @@ impl Collector {
         }
         match node {
             Some(node) if !node.contains(char::is_whitespace) => {
+                self.named
+                    .entry(node.clone())
+                    .or_insert_with(|| entry.path.clone());
                 self.meta.node.get_or_insert((node, entry.path.clone()));
             }
             _ => self.unread(entry, "it holds no node name"),

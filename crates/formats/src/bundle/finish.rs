@@ -1,8 +1,14 @@
 //! After the first visit: whose node it is, when it was recorded, and what each part lacks.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
 
-use sexton_core::model::{Completeness, NodeState, SandboxState, SourceReport};
+use sexton_core::{
+    marks::{ANTREA_NPL_CHAIN, PORTMAP_UNIT_PREFIX},
+    model::{Completeness, NodeState, SandboxState, SourceReport, XtTable},
+};
 
 use super::{
     BundleError, BundleOptions,
@@ -45,6 +51,15 @@ pub(super) fn finish(
             nodes: collector.agents.into_iter().collect(),
         });
     }
+    if collector.named.len() > 1 {
+        return Err(BundleError::Mixed {
+            nodes: collector
+                .named
+                .iter()
+                .map(|(node, path)| format!("{node} ({path})"))
+                .collect(),
+        });
+    }
     collector.join_nft();
     collector.judge_legacy();
     collector.join_sandboxes();
@@ -67,6 +82,7 @@ pub(super) fn finish(
         ..
     } = collector;
     state.taken_at = meta.taken_at.or(saved_at).or(newest);
+    forget_younger_times(&mut state);
     name_node(&mut state, meta.node, options)?;
     if !flag_cidrs.is_empty() && state.service_cidrs.reports.is_empty() {
         let mut flag_cidrs = flag_cidrs;
@@ -121,9 +137,22 @@ fn name_node(
         }
         (Some(asked), _) => asked.clone(),
         (None, Some((found, _))) => found,
-        (None, None) => only_node_of_pods(state).unwrap_or_default(),
+        (None, None) => match by_pods(state) {
+            Ok(name) => name,
+            Err(nodes) => return Err(BundleError::Nameless { nodes }),
+        },
     };
     Ok(())
+}
+
+/// A file that is younger than the recording was copied without its time, and its age is not known.
+fn forget_younger_times(state: &mut NodeState) {
+    let Some(taken_at) = state.taken_at else { return };
+    let leases = state.ipam.value.leases.iter_mut().map(|l| &mut l.modified_at);
+    let cached = state.cni_cache.value.iter_mut().map(|e| &mut e.modified_at);
+    for time in leases.chain(cached) {
+        *time = time.filter(|time| *time <= taken_at);
+    }
 }
 
 /// The node by the facts: the one that the Pods of the sandboxes are bound to, or the only Node.
@@ -153,9 +182,42 @@ fn infer(state: &NodeState) -> Option<(String, String)> {
     }
 }
 
-/// The only node that Pods are bound to. Too weak to contradict what was asked for.
-fn only_node_of_pods(state: &NodeState) -> Option<String> {
-    let mut names = state.pods.value.iter().filter_map(|pod| pod.node.as_deref());
-    let first = names.next()?;
-    names.all(|name| name == first).then(|| first.to_owned())
+/// The node of the Pods: the only one that they are bound to, else the one whose Pods most of the node's own translations lead to
+/// (NodePortLocal's and portmap's). Both are too weak to contradict what was asked for.
+///
+/// # Errors
+///
+/// The nodes that the Pods are bound to, when nothing tells which of them it is.
+fn by_pods(state: &NodeState) -> Result<String, Vec<String>> {
+    let pods = &state.pods.value;
+    let nodes: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.node.as_deref()).collect();
+    if nodes.len() < 2 {
+        return Ok(nodes.into_iter().next().unwrap_or_default().to_owned());
+    }
+    let mut homes: HashMap<IpAddr, &str> = HashMap::new();
+    for pod in pods.iter().filter(|pod| !pod.phase.is_terminal()) {
+        homes.extend(
+            pod.own_ips()
+                .zip(std::iter::repeat(pod.node.as_deref().unwrap_or_default())),
+        );
+    }
+    let rules = state.xtables.value.iter().flat_map(XtTable::rules);
+    let own = rules
+        .filter(|(chain, _)| chain.name == ANTREA_NPL_CHAIN || chain.name.starts_with(PORTMAP_UNIT_PREFIX));
+    let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, rule) in own {
+        let home = rule.spec.dnat.and_then(|dnat| homes.get(&dnat.ip));
+        if let Some(node) = home.filter(|node| !node.is_empty()) {
+            *votes.entry(node).or_default() += 1;
+        }
+    }
+    let total: usize = votes.values().sum();
+    let most = votes.into_iter().max_by_key(|(_, count)| *count);
+    match most {
+        Some((node, count)) if count * 2 > total => Ok(node.to_owned()),
+        _ => Err(nodes.into_iter().map(str::to_owned).collect()),
+    }
 }
+
+#[cfg(test)]
+mod tests;

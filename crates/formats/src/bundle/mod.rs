@@ -60,6 +60,18 @@ pub enum BundleError {
         /// Their names.
         nodes: Vec<String>,
     },
+    /// Files of several nodes lie in it.
+    #[error("recordings of several nodes lie in the bundle: {}; put each into a bundle of its own", .nodes.join(", "))]
+    Mixed {
+        /// Their names, each with a file that tells it.
+        nodes: Vec<String>,
+    },
+    /// Nothing tells which node it is of. Judged as nobody's, every Pod would look like another node's.
+    #[error("nothing in the bundle tells which node it is of; its Pods are bound to {}; say which one is meant", few(.nodes))]
+    Nameless {
+        /// The nodes that Pods are bound to.
+        nodes: Vec<String>,
+    },
     /// It holds nothing that is known here.
     #[error("the bundle holds no file that is known here ({})", first_of(.unread))]
     Empty {
@@ -162,6 +174,16 @@ fn visit(
     match nested_failed {
         Some(err) => Err(err),
         None => Ok(nested_refused),
+    }
+}
+
+/// Names, the first ones of many.
+fn few(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

@@ -108,6 +108,7 @@ impl Collector {
                         true
                     }
                     LeaseFile::Corrupt(corrupt) => {
+                        state.problems.push(problem(&corrupt.path, &corrupt.why));
                         facts.value.corrupt.push(corrupt);
                         true
                     }

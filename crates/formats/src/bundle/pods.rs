@@ -75,7 +75,8 @@ fn witnesses(state: &NodeState) -> Vec<Witness<'_>> {
         let ready = runtime
             .sandboxes
             .iter()
-            .filter(|s| s.state == SandboxState::Ready);
+            // A static Pod lives by its manifest: the API server may have refused its mirror.
+            .filter(|s| s.state == SandboxState::Ready && !s.from_manifest);
         return ready
             .map(|s| Witness {
                 uid: Some(&s.uid),

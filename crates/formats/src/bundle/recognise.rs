@@ -10,6 +10,8 @@ use crate::{antctl, kube::Kind};
 pub(crate) enum FileKind {
     /// Objects of the API, of this kind where they do not say it themselves.
     Kube(Option<Kind>),
+    /// `clusterinfo` of `antctl supportbundle`: lists of several kinds.
+    ClusterInfo,
     /// A static Pod's manifest.
     Manifest,
     /// `crictl pods -o json`.
@@ -102,6 +104,7 @@ pub(crate) fn by_name(path: &str) -> Option<FileKind> {
     }
     let stem = stem.replace('_', "-");
     Some(match stem.as_str() {
+        "clusterinfo" if extension.is_empty() => FileKind::ClusterInfo,
         "meta" if extension == "json" => FileKind::Meta,
         "node" if matches!(extension, "txt" | "") => FileKind::NodeName,
         "pods" | "pod" | "kubelet-pods" | "kubectl-pods" => FileKind::Kube(Some(Kind::Pod)),
@@ -253,6 +256,7 @@ mod tests {
             ("nodes.json", Some(FileKind::Kube(Some(Kind::Node)))),
             ("node.txt", Some(FileKind::NodeName)),
             ("x/meta.json", Some(FileKind::Meta)),
+            ("bundle/clusterinfo", Some(FileKind::ClusterInfo)),
             ("x/expected.json", Some(FileKind::Ignored)),
             ("iptables-save.txt", iptables(Some(Family::Ipv4), None, None)),
             (

@@ -393,7 +393,10 @@ fn the_node_is_told_or_inferred() {
     let two = pods(&[("a", "x", "u1", "n1"), ("b", "y", "u2", "n2")]);
     let nodes = r#"{"kind": "NodeList", "items": [{"metadata": {"name": "n3"}}]}"#;
     let cri = sandboxes(&[("a", "x", "u1", true), ("b", "y", "u2", false)]);
-    assert_eq!(name(&[("pods.json", &two)]), "");
+    assert!(matches!(
+        of(&[("pods.json", &two)]),
+        Err(BundleError::Nameless { nodes }) if nodes == ["n1", "n2"]
+    ));
     assert_eq!(name(&[("pods.json", &two), ("crictl-pods.json", &cri)]), "n1");
     assert_eq!(name(&[("pods.json", &two), ("nodes.json", nodes)]), "n3");
     assert_eq!(name(&[("pods.json", &pods(&[("a", "x", "u1", "n2")]))]), "n2");

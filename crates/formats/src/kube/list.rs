@@ -1,13 +1,13 @@
 //! Lists of objects, streamed: one object is in memory at a time, and what came before a cut is kept.
 
-use std::{fmt, io};
+use std::{cell::Cell, fmt, io, rc::Rc};
 
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value, value::RawValue};
-use sexton_core::model::Completeness;
+use sexton_core::model::{Completeness, NplAnnotation, Pod};
 
 use super::{
     EndpointSliceObject, Kind, KubeItem, ListMeta, NodeObject, PodObject, ServiceCidrObject, ServiceObject,
@@ -80,6 +80,11 @@ pub fn read_json(reader: impl io::Read, hint: Option<Kind>, sink: &mut dyn FnMut
 /// As [`read_json`]. Aliases are bounded, so that a small text cannot become a large one.
 pub fn read_yaml(reader: impl io::Read, hint: Option<Kind>, sink: &mut dyn FnMut(KubeItem)) -> ListOutcome {
     let mut state = State::new(hint, sink);
+    let lines = Rc::new(Cell::new(1));
+    let reader = CountLines {
+        reader,
+        lines: Rc::clone(&lines),
+    };
     let result =
         serde_saphyr::with_deserializer_from_reader_with_options(reader, yaml_options(), |deserializer| {
             Doc::<Value>::new(&mut state).deserialize(deserializer)
@@ -92,7 +97,29 @@ pub fn read_yaml(reader: impl io::Read, hint: Option<Kind>, sink: &mut dyn FnMut
         let what = text.lines().next().unwrap_or_default().to_owned();
         (place, format!("not valid YAML: {what}"))
     });
+    // YAML that was cut between two lines is valid. Every writer sorts the keys of a list: its metadata comes last.
+    let cut = state.is_map && state.has_items && !state.parts.contains_key("metadata");
+    let failure = failure.or_else(|| {
+        let what = "the YAML is cut off: no `metadata` of the list follows its items";
+        cut.then(|| (format!("line {}", lines.get()), what.to_owned()))
+    });
     state.finish(failure)
+}
+
+/// Counts the lines that pass.
+struct CountLines<R> {
+    reader: R,
+    lines: Rc<Cell<u64>>,
+}
+
+impl<R: io::Read> io::Read for CountLines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        let read = buffer.get(..count).unwrap_or_default();
+        let ends = read.iter().filter(|byte| **byte == b'\n').count();
+        self.lines.set(self.lines.get() + ends as u64);
+        Ok(count)
+    }
 }
 
 /// Limits for lists of a whole cluster; aliases stay as bounded as by default.
@@ -143,6 +170,8 @@ struct State<'a> {
     /// The parts of a single object.
     parts: Map<String, Value>,
     has_items: bool,
+    /// The document is an object, not an array.
+    is_map: bool,
     index: u64,
     unreadable: u64,
     doubtful: u64,
@@ -157,6 +186,7 @@ impl<'a> State<'a> {
             list_kind: None,
             parts: Map::new(),
             has_items: false,
+            is_map: false,
             index: 0,
             unreadable: 0,
             doubtful: 0,
@@ -220,7 +250,12 @@ impl<'a> State<'a> {
                     self.problem(place_of(raw, index), problem);
                 }
                 let cidrs = pod.service_cidrs();
-                KubeItem::Pod(Box::new(pod.into()), cidrs)
+                let pod: Pod = pod.into();
+                if let NplAnnotation::Unreadable(why) = &pod.npl {
+                    let what = format!("annotation nodeportlocal.antrea.io: {why}");
+                    self.problem(place_of(raw, index), what);
+                }
+                KubeItem::Pod(Box::new(pod), cidrs)
             }
             Kind::Service => KubeItem::Service(raw.read::<ServiceObject>()?.into()),
             Kind::EndpointSlice => KubeItem::EndpointSlice(raw.read::<EndpointSliceObject>()?.into()),
@@ -352,6 +387,7 @@ impl<'de, R: Raw> Visitor<'de> for Doc<'_, '_, R> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        self.state.is_map = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "items" => {
