@@ -24,6 +24,7 @@ pub mod api;
 mod cmd;
 pub mod cri;
 mod cri_server;
+pub mod demo;
 mod echo;
 mod error;
 pub mod faults;

@@ -3,15 +3,16 @@
 #![allow(clippy::print_stdout, reason = "what a command prints is its result")]
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use sexton_lab::api::ApiFault;
+use sexton_lab::demo::{self, DemoError, DemoOptions};
 use sexton_lab::keeper::{self, Request, chain};
 use sexton_lab::load::{Load, LoadOptions};
 use sexton_lab::snapshot::Snapshot;
@@ -111,6 +112,31 @@ enum Act {
     Snapshot { dir: PathBuf },
     /// Take the node down, with nothing left
     Down { dir: PathBuf },
+    /// Show Sexton at work: a node with stale state of every kind, clients that talk to the living, and the repair; exit code 0 only if all
+    /// agrees with what the lab made and no request failed, 3 if this machine cannot have such a node
+    Demo(DemoArguments),
+}
+
+#[derive(Debug, Args)]
+struct DemoArguments {
+    /// The program `sexton`
+    #[arg(long)]
+    sexton: PathBuf,
+    /// Which tables the node's iptables writes to
+    #[arg(long, value_enum, default_value_t = Variant::Nft)]
+    variant: Variant,
+    /// In a user namespace and with the lab's own runtime, as without root
+    #[arg(long)]
+    unprivileged: bool,
+    /// Keep every report, plan, journal and snapshot here
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// The lab's directory, empty or absent
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Already inside of the user namespace
+    #[arg(long, hide = true)]
+    inside: bool,
 }
 
 fn api_fault(text: &str) -> Result<ApiFault, String> {
@@ -216,6 +242,7 @@ fn act(act: Act) -> anyhow::Result<ExitCode> {
         Act::Load { dir, time, out, rate } => return talk(&Place::new(dir)?, time, out, rate),
         Act::Snapshot { dir } => print!("{}", Snapshot::take(&Place::new(dir)?)?),
         Act::Down { dir } => keeper::down(&Place::new(dir)?)?,
+        Act::Demo(arguments) => return demo(arguments),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -264,6 +291,85 @@ fn up(dir: &Path, options: &LabOptions, unprivileged: bool) -> anyhow::Result<()
         "" => bail!("the keeper ended without a word"),
         error => bail!("{error}"),
     }
+}
+
+fn demo(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
+    let DemoArguments {
+        sexton,
+        variant,
+        unprivileged,
+        keep,
+        dir,
+        inside,
+    } = arguments;
+    if unprivileged && !inside {
+        return Err(into_user_namespace());
+    }
+    let sexton = std::fs::canonicalize(&sexton).with_context(|| format!("no {}", sexton.display()))?;
+    let dir = dir.unwrap_or_else(|| std::env::temp_dir().join(format!("sexton-demo-{}", std::process::id())));
+    end_with_signals(Place::new(&dir)?)?;
+    let options = DemoOptions {
+        sexton,
+        dir,
+        variant,
+        runtime: if unprivileged {
+            RuntimeKind::Lab
+        } else {
+            RuntimeKind::Containerd
+        },
+        keep,
+        colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    };
+    match demo::run(&options, &mut std::io::stdout()) {
+        Ok(outcome) if outcome.is_good() => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(ExitCode::FAILURE),
+        Err(DemoError::Unsupported(why)) => {
+            let _ = writeln!(std::io::stderr(), "sexton-lab: no lab can be made here: {why}");
+            Ok(ExitCode::from(3))
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Runs the same command again in a user namespace, where this user is root. Returns only if that failed.
+fn into_user_namespace() -> anyhow::Error {
+    if let Some(why) = sexton_lab::unprivileged_unsupported() {
+        let _ = writeln!(std::io::stderr(), "sexton-lab: no lab can be made here: {why}");
+        std::process::exit(3);
+    }
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return anyhow::Error::new(error).context("cannot find the program itself"),
+    };
+    let failed = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(own)
+        .args(std::env::args_os().skip(1))
+        .arg("--inside")
+        .exec();
+    anyhow::Error::new(failed).context("cannot run unshare")
+}
+
+/// From now on SIGINT and SIGTERM take the node down before they end this process.
+fn end_with_signals(place: Place) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut term, mut int) = runtime.block_on(async {
+        Ok::<_, std::io::Error>((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+    })?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+        });
+        // What is not there yet needs no end; a lab in the making is found by the directory that it has claimed.
+        let _ = keeper::down(&place);
+        std::process::exit(130);
+    });
+    Ok(())
 }
 
 fn keep(dir: &Path, options: LabOptions) -> ExitCode {

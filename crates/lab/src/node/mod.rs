@@ -428,7 +428,13 @@ pub fn unsupported() -> Option<String> {
     }
     let kind = RuntimeKind::Containerd;
     let checked = check_tools(Variant::Nft, kind).and_then(|()| check_tools(Variant::Legacy, kind));
-    checked.err().map(|missing| missing.to_string())
+    if let Err(missing) = checked {
+        return Some(missing.to_string());
+    }
+    // Root of a container may not make any.
+    let unshare = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "true"];
+    let refused = cmd::run(&cmd::words(unshare), b"").err()?;
+    Some(format!("namespaces cannot be made here: {refused}"))
 }
 
 /// Why this machine cannot have a node without root, in a user namespace; none where it can.
