@@ -184,8 +184,11 @@ fn forget(node: &LabNode, ids: &[&str]) -> Result<(), LabError> {
         node.wait_for("the container's deletion", || {
             match node.run(["ctr", "-n", "k8s.io", "containers", "delete", id]) {
                 Ok(_) => Ok(true),
+                // Or it deletes the task between ctr's two questions about it.
                 Err(CommandError::Failed { stderr, .. })
-                    if stderr.contains("non stopped container") || stderr.contains("running") =>
+                    if stderr.contains("non stopped container")
+                        || stderr.contains("running")
+                        || stderr.contains(&format!("task {id} not found")) =>
                 {
                     Ok(false)
                 }
