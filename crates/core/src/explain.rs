@@ -7,6 +7,7 @@ use crate::{
     judge::Judge,
     marks,
     model::{ContainerId, NftValue},
+    plan::Remedy,
     roster::{Residence, Standing},
 };
 
@@ -50,7 +51,13 @@ impl Collector {
 
     fn push(&mut self, kind: &'static str, source: &str, text: String) {
         let covers = |finding: &&Finding| match &finding.object {
-            Object::XtUnit { jump, rules, .. } => jump.line == text || rules.iter().any(|r| r.line == text),
+            Object::XtUnit { jump, rules, .. } => {
+                let further = match &finding.remedy {
+                    Some(Remedy::Xt(edit)) => edit.delete.as_slice(),
+                    _ => &[],
+                };
+                jump.line == text || rules.iter().any(|r| r.line == text) || further.contains(&text)
+            }
             other => other.kind() == kind && other.text() == text,
         };
         let finding = self.findings.iter().find(covers).cloned();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::{
-    finding::{Evidence, Finding, Verdict, XtPlace},
+    finding::{Evidence, Finding, XtPlace},
     marks,
     model::{
-        ContainerId, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtRule, XtTable,
+        ContainerId, CtEntry, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtTable,
     },
-    roster::Roster,
+    roster::{Roster, Since},
     rules::{self, Rule},
     services::ServiceMap,
     settings::Settings,
@@ -21,6 +21,8 @@ pub struct Judge<'a> {
     pub state: &'a NodeState,
     /// Who lives here.
     pub roster: Roster<'a>,
+    /// Connections whose replies grew between two readings.
+    answering: HashSet<Connection>,
     /// Services by their addresses and ports.
     pub services: ServiceMap<'a>,
     /// The numbers.
@@ -36,13 +38,22 @@ impl<'a> Judge<'a> {
         settings: &'a Settings,
         now: Timestamp,
     ) -> Self {
-        let replied = before
-            .map(|before| answered_between(before, state))
+        let answering: HashSet<Connection> = before
+            .map(|before| answered_between(before, state).map(connection).collect())
             .unwrap_or_default();
-        let roster = Roster::new(state, settings, now, replied);
+        let since = Since {
+            replied: before
+                .map(|before| answered_between(before, state).map(|e| e.reply.src).collect())
+                .unwrap_or_default(),
+            lost: before
+                .map(|before| lost_between(before, state))
+                .unwrap_or_default(),
+        };
+        let roster = Roster::new(state, settings, now, since);
         Self {
             state,
             roster,
+            answering,
             services: ServiceMap::new(state),
             settings,
         }
@@ -50,18 +61,12 @@ impl<'a> Judge<'a> {
 
     /// Everything that the given rules find, in the order of the rules and of the objects.
     pub fn findings<'r>(&self, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = rules.into_iter().flat_map(|rule| (rule.judge)(self)).collect();
-        // What is lacking to repair a judged object is lacking to judge an unknown one.
-        for finding in findings.iter_mut().filter(|f| f.verdict == Verdict::Unknown) {
-            if let Some(lacking) = finding
-                .why_not_repair
-                .as_ref()
-                .and_then(|w| w.strip_prefix("a repair needs "))
-            {
-                finding.why_not_repair = Some(format!("judging it needs {lacking}"));
-            }
-        }
-        findings
+        rules.into_iter().flat_map(|rule| (rule.judge)(self)).collect()
+    }
+
+    /// True if this connection got replies between the two readings: the kernel's veto (law 7).
+    pub fn is_answering(&self, entry: &CtEntry) -> bool {
+        self.answering.contains(&connection(entry))
     }
 
     /// Everything that all rules find.
@@ -126,26 +131,50 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Addresses whose connections got replies between two readings, by the counters of the reply direction.
-fn answered_between(before: &NodeState, after: &NodeState) -> HashSet<IpAddr> {
-    let counted: HashMap<(Proto, u16, CtTuple), u64> = before
-        .conntrack
-        .value
-        .entries
-        .iter()
-        .filter_map(|e| Some(((e.proto, e.zone, e.original), e.reply_count?.packets)))
+/// What a connection is known by from one reading to the next.
+type Connection = (Proto, u16, CtTuple);
+
+fn connection(entry: &CtEntry) -> Connection {
+    (entry.proto, entry.zone, entry.original)
+}
+
+/// Connections that got replies between two readings, by the counters of the reply direction.
+fn answered_between<'a>(before: &NodeState, after: &'a NodeState) -> impl Iterator<Item = &'a CtEntry> {
+    let entries = before.conntrack.value.entries.iter();
+    let counted: HashMap<Connection, u64> = entries
+        .filter_map(|e| Some((connection(e), e.reply_count?.packets)))
         .collect();
-    after
-        .conntrack
-        .value
-        .entries
-        .iter()
-        .filter(|e| {
-            let then = counted.get(&(e.proto, e.zone, e.original));
-            then.zip(e.reply_count)
-                .is_some_and(|(then, now)| now.packets > *then)
+    after.conntrack.value.entries.iter().filter(move |e| {
+        let then = counted.get(&connection(e));
+        then.zip(e.reply_count)
+            .is_some_and(|(then, now)| now.packets > *then)
+    })
+}
+
+/// Law 15: a source that lost most of what it told a moment ago is not believed. A few objects may well end at once.
+fn lost_between(before: &NodeState, after: &NodeState) -> Vec<String> {
+    const FEW: usize = 4;
+    let told = |state: &NodeState| {
+        [
+            ("Pods", state.pods.value.len()),
+            ("sandboxes", state.runtime.value.sandboxes.len()),
+            ("Services", state.services.value.len()),
+            (
+                "endpoints",
+                state
+                    .endpoint_slices
+                    .value
+                    .iter()
+                    .map(|s| s.endpoints.len())
+                    .sum(),
+            ),
+        ]
+    };
+    std::iter::zip(told(before), told(after))
+        .filter(|((_, then), (_, now))| *then > FEW && now * 2 < *then)
+        .map(|((what, then), (_, now))| {
+            format!("a steady source: of {then} {what} {now} are left since the reading before")
         })
-        .map(|e| e.reply.src)
         .collect()
 }
 
@@ -159,15 +188,15 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
     };
     let tables = &state.xtables.value;
     put("xt-rule", tables.iter().flat_map(XtTable::rules).count());
-    let is_unit = |rule: &XtRule| marks::is_hostport_jump(rule) || marks::is_masquerade_jump(rule);
-    put(
-        "xt-unit",
-        tables
-            .iter()
-            .flat_map(XtTable::rules)
-            .filter(|(_, rule)| is_unit(rule))
-            .count(),
-    );
+    let units = tables.iter().map(|table| {
+        let jumps = table.rules().map(|(_, rule)| rule);
+        let units = jumps.filter(|rule| marks::is_hostport_jump(rule) || marks::is_masquerade_jump(rule));
+        units
+            .filter_map(|rule| rule.spec.target.as_deref())
+            .collect::<HashSet<_>>()
+            .len()
+    });
+    put("xt-unit", units.sum());
     put("nft-rule", state.nft.value.rules.len());
     put(
         "nft-element",

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     finding::{Evidence, Owner, Witness},
-    model::{CacheEntry, ContainerId, NodeState, Pod, PodUid, Sandbox, SandboxState, Timestamp},
+    model::{CacheEntry, ContainerId, NodeState, Pod, PodName, PodUid, Sandbox, SandboxState, Timestamp},
     settings::Settings,
 };
 
@@ -77,6 +77,25 @@ impl Residence {
     pub fn lacks(&self) -> Option<String> {
         (!self.lacking.is_empty()).then(|| self.lacking.join("; "))
     }
+
+    /// Why what belongs to it is not repaired; `None` if nothing stands against it.
+    pub fn why_not_repair(&self) -> Option<String> {
+        let what = if self.standing == Standing::Unknown {
+            "judging it"
+        } else {
+            "a repair"
+        };
+        self.lacks().map(|lacks| format!("{what} needs {lacks}"))
+    }
+}
+
+/// What an earlier reading of the same node adds to this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    /// Addresses whose tracked connections answered in between, by their counters (law 7).
+    pub replied: HashSet<IpAddr>,
+    /// Sources that lost most of what they told before (law 15).
+    pub lost: Vec<String>,
 }
 
 /// Who lives on the node of one reading.
@@ -91,20 +110,14 @@ pub struct Roster<'a> {
     node_ips: HashSet<IpAddr>,
     uids: HashMap<&'a PodUid, &'a Pod>,
     ready_uids: HashSet<&'a PodUid>,
-    replied: HashSet<IpAddr>,
+    since: Since,
     cri_doubt: Option<String>,
     addresses_untold: Vec<&'a Sandbox>,
 }
 
 impl<'a> Roster<'a> {
-    /// Joins the sources of one reading. `replied` holds addresses whose tracked connections were seen answering
-    /// between two readings (law 7).
-    pub fn new(
-        state: &'a NodeState,
-        settings: &'a Settings,
-        now: Timestamp,
-        replied: HashSet<IpAddr>,
-    ) -> Self {
+    /// Joins the sources of one reading, with what an earlier one adds.
+    pub fn new(state: &'a NodeState, settings: &'a Settings, now: Timestamp, since: Since) -> Self {
         let mut pods_by_ip: HashMap<IpAddr, Vec<&Pod>> = HashMap::new();
         let mut uids = HashMap::new();
         for pod in &state.pods.value {
@@ -128,8 +141,15 @@ impl<'a> Roster<'a> {
         let mut ready_uids = HashSet::new();
         let mut addresses_untold = Vec::new();
         for sandbox in &state.runtime.value.sandboxes {
-            let told = sandbox.ips.as_ref().or_else(|| cached_ips.get(&sandbox.id));
-            for ip in told.into_iter().flatten() {
+            // CNI's files also know addresses of further interfaces, which the runtime does not tell.
+            let told: HashSet<IpAddr> = sandbox
+                .ips
+                .iter()
+                .chain(cached_ips.get(&sandbox.id))
+                .flatten()
+                .copied()
+                .collect();
+            for ip in &told {
                 sandboxes_by_ip.entry(*ip).or_default().push(sandbox);
             }
             if sandbox.state == SandboxState::Ready {
@@ -137,7 +157,7 @@ impl<'a> Roster<'a> {
                 let by_api = uids
                     .get(&sandbox.uid)
                     .is_some_and(|pod| pod.host_network || !pod.ips.is_empty());
-                if told.is_none() && !by_api && !sandbox.host_network {
+                if told.is_empty() && !by_api && !sandbox.host_network {
                     addresses_untold.push(sandbox);
                 }
             }
@@ -166,7 +186,7 @@ impl<'a> Roster<'a> {
             node_ips,
             uids,
             ready_uids,
-            replied,
+            since,
             cri_doubt: None,
             addresses_untold,
         };
@@ -262,20 +282,21 @@ impl<'a> Roster<'a> {
         self.uids.get(uid).copied()
     }
 
+    fn is_ready(&self, pod: &Pod) -> bool {
+        let mut uids = pod.uid.iter().chain(&pod.static_uid);
+        uids.any(|uid| self.ready_uids.contains(uid))
+    }
+
+    fn is_local(&self, pod: &Pod) -> bool {
+        pod.node.as_deref() == Some(&self.state.identity.name)
+    }
+
     /// Whether the Pod owns its network still: always while its phase is not terminal; afterwards as long as its sandbox
-    /// is ready. `None` without a runtime source to tell (law 7).
+    /// is ready. `None` without a runtime source to tell (law 7), as for a Pod of another node.
     pub fn owns_network(&self, pod: &Pod) -> Option<bool> {
-        if !pod.phase.is_terminal() {
-            return Some(true);
-        }
-        let ready = pod
-            .uid
-            .iter()
-            .chain(&pod.static_uid)
-            .any(|uid| self.ready_uids.contains(uid));
-        if ready {
+        if !pod.phase.is_terminal() || self.is_ready(pod) {
             Some(true)
-        } else if self.cri_usable() {
+        } else if self.cri_usable() && self.is_local(pod) {
             Some(false)
         } else {
             None
@@ -290,6 +311,7 @@ impl<'a> Roster<'a> {
         }
         let api = self.state.pods.source_names();
         let mut finished = Vec::new();
+        let mut untold = None;
         for pod in self.pods_by_ip.get(&ip).into_iter().flatten() {
             match self.owns_network(pod) {
                 Some(true) => {
@@ -305,19 +327,22 @@ impl<'a> Roster<'a> {
                     ),
                 )),
                 None => {
+                    // Another Pod may have the address by now: the living first.
                     let text = format!("Pod {} has {ip}; its phase is {:?}", pod.pod_name(), pod.phase);
-                    return Residence::unknown(
+                    let why = "a runtime source, to tell whether the finished Pod's sandbox is gone";
+                    untold = Some(Residence::unknown(
                         Some(owner_of(pod, None)),
                         vec![Evidence::new(&api, text)],
-                        vec![
-                            "a runtime source, to tell whether the finished Pod's sandbox is gone".to_owned(),
-                        ],
-                    );
+                        vec![why.to_owned()],
+                    ));
                 }
             }
         }
         if let Some(alive) = self.held_beyond_the_api(ip) {
             return alive;
+        }
+        if let Some(untold) = untold {
+            return untold;
         }
         if let Some(sandbox) = self.addresses_untold.first() {
             let text = format!(
@@ -369,7 +394,7 @@ impl<'a> Roster<'a> {
                 text,
             ));
         }
-        if self.replied.contains(&ip) {
+        if self.since.replied.contains(&ip) {
             let text = format!("{ip} answered between two readings (a reply counter grew)");
             let owner = self.last_owner(ip);
             return Some(Residence::live(
@@ -428,6 +453,10 @@ impl<'a> Roster<'a> {
             evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
             witnesses.push(Witness::Kernel);
         }
+        if self.state.conntrack.value.accounting != Some(true) {
+            let text = format!("whether {ip} answers now was not measured (nf_conntrack_acct)");
+            evidence.push(Evidence::new("conntrack", text));
+        }
         lacking.extend(self.repair_blockers());
         let standing = if owner.is_some() {
             Standing::Ended
@@ -452,7 +481,7 @@ impl<'a> Roster<'a> {
         if let Some(sandbox) = self.sandboxes_by_ip.get(&ip).into_iter().flatten().next_back() {
             return Some(owner_of_sandbox(
                 sandbox,
-                self.reborn_at(&sandbox.pod.namespace, &sandbox.pod.name),
+                self.reborn_at(&sandbox.pod, Some(&sandbox.uid)),
             ));
         }
         let cached = self.cache_by_ip.get(&ip).into_iter().flatten().next_back()?;
@@ -461,18 +490,33 @@ impl<'a> Roster<'a> {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: cached.uid.clone(),
-            ended_at: self.reborn_at(&pod.namespace, &pod.name),
+            ended_at: self.reborn_at(pod, cached.uid.as_ref()),
         })
     }
 
-    /// When a Pod of this name was created again: the one before had ended by then.
-    fn reborn_at(&self, namespace: &str, name: &str) -> Option<Timestamp> {
-        self.state
-            .pods
-            .value
+    /// When another Pod of this name was created: the one with this UID had ended by then.
+    fn reborn_at(&self, name: &PodName, uid: Option<&PodUid>) -> Option<Timestamp> {
+        let pods = &self.state.pods.value;
+        let now = pods
             .iter()
-            .find(|p| p.namespace == namespace && p.name == name)
-            .and_then(|p| p.created_at)
+            .find(|p| p.namespace == name.namespace && p.name == name.name)?;
+        let another = uid.is_some_and(|uid| !now.is_known_as(uid));
+        now.created_at.filter(|_| another)
+    }
+
+    /// Whether the runtime gives this address to the Pod's ready sandbox; `None` where it does not tell.
+    pub fn runtime_confirms(&self, pod: &Pod, ip: IpAddr) -> Option<bool> {
+        if !self.cri_usable() || pod.host_network {
+            return None;
+        }
+        let sandboxes = self.state.runtime.value.sandboxes.iter();
+        let mut told = sandboxes
+            .filter(|s| s.state == SandboxState::Ready && pod.is_known_as(&s.uid))
+            .filter_map(|s| s.ips.as_ref())
+            .filter(|ips| !ips.is_empty())
+            .peekable();
+        told.peek()?;
+        Some(told.flatten().any(|own| *own == ip))
     }
 
     /// Who a container ID belongs to. `born` is when the object that names the ID is known to have existed, where that is
@@ -550,6 +594,14 @@ impl<'a> Roster<'a> {
             let grace = self.settings.container_grace.as_secs();
             lacking.push(format!("time: the object is younger than the grace of {grace} s"));
         }
+        if !self.state.pods.is_complete() {
+            lacking.push("a complete Pod list, to show that the runtime is this node's own".to_owned());
+        }
+        if !id.is_generated() {
+            lacking.push(
+                "an ID such as runtimes make (64 hex digits): somebody else may have written it".to_owned(),
+            );
+        }
         if born.is_none() {
             lacking.push("the object's age (no lease, cache entry or rule order tells it)".to_owned());
         }
@@ -605,20 +657,24 @@ impl<'a> Roster<'a> {
             return None;
         }
         let starting = self.state.local_pods().find(|pod| {
-            let ready = pod
-                .uid
-                .iter()
-                .chain(&pod.static_uid)
-                .any(|uid| self.ready_uids.contains(uid));
             !pod.host_network
                 && !pod.phase.is_terminal()
-                && (pod.ips.is_empty() || (self.cri_usable() && !ready))
-        })?;
-        Some(format!(
-            "the end of an ADD: Pod {} has no address or no ready sandbox yet, and nothing shows that the object is older than {} s",
-            starting.pod_name(),
-            self.settings.run_pod_sandbox.as_secs()
-        ))
+                && (pod.ips.is_empty() || (self.cri_usable() && !self.is_ready(pod)))
+        });
+        let age = self.settings.run_pod_sandbox.as_secs();
+        let unshown = format!("nothing shows that the object is older than {age} s");
+        match starting {
+            Some(pod) => Some(format!(
+                "the end of an ADD: Pod {} has no address or no ready sandbox yet, and {unshown}",
+                pod.pod_name()
+            )),
+            // A Pod that is not in the list may be starting.
+            None => {
+                self.state.pods.completeness.why().map(|why| {
+                    format!("a complete Pod list ({why}), to show that no ADD is running: {unshown}")
+                })
+            }
+        }
     }
 
     /// Law 7: a process in a namespace that CNI's files give to this container.
@@ -687,9 +743,12 @@ impl<'a> Roster<'a> {
                 "the right machine: its ID is {here} and the Node's is {there}"
             ));
         }
-        if let Some(disagreement) = self.disagreement() {
-            out.push(disagreement);
+        let name = &self.state.identity.name;
+        if self.state.nodes.is_complete() && self.state.kube_node().is_none() {
+            out.push(format!("the node's right name: the API has no Node {name:?}"));
         }
+        out.extend(self.disagreement());
+        out.extend(self.since.lost.iter().cloned());
         out
     }
 
@@ -707,12 +766,7 @@ impl<'a> Roster<'a> {
             .state
             .local_pods()
             .filter(|p| p.phase == crate::model::Phase::Running && !p.host_network)
-            .filter(|p| {
-                !p.uid
-                    .iter()
-                    .chain(&p.static_uid)
-                    .any(|uid| self.ready_uids.contains(uid))
-            })
+            .filter(|p| !self.is_ready(p))
             .count();
         let (wrong, total) = (homeless + bare, sandboxes.len().max(1));
         (wrong >= 3 && wrong * 10 > total).then(|| {

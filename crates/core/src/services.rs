@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use crate::model::{NodeState, Proto, Service, ServicePort};
+use crate::model::{EndpointSlice, NodeState, Proto, Service, ServicePort};
 
 /// How a packet reaches a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,7 @@ impl Backends {
 /// All Services of a reading.
 pub struct ServiceMap<'a> {
     state: &'a NodeState,
+    slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     by_front: HashMap<(IpAddr, u16, Proto), ServedPort<'a>>,
     by_node_port: HashMap<(u16, Proto), ServedPort<'a>>,
     vips: HashSet<IpAddr>,
@@ -96,8 +97,15 @@ impl<'a> ServiceMap<'a> {
                 }
             }
         }
+        let mut slices: HashMap<(&str, &str), Vec<&EndpointSlice>> = HashMap::new();
+        for slice in &state.endpoint_slices.value {
+            if let Some(service) = &slice.service {
+                slices.entry((&slice.namespace, service)).or_default().push(slice);
+            }
+        }
         Self {
             state,
+            slices,
             by_front,
             by_node_port,
             vips,
@@ -123,10 +131,10 @@ impl<'a> ServiceMap<'a> {
     pub fn backends(&self, served: ServedPort<'_>) -> Backends {
         let mut out = Backends::default();
         let service = served.service;
-        for slice in &self.state.endpoint_slices.value {
-            if slice.namespace != service.namespace || slice.service.as_deref() != Some(&service.name) {
-                continue;
-            }
+        let of_service = self
+            .slices
+            .get(&(service.namespace.as_str(), service.name.as_str()));
+        for slice in of_service.into_iter().flatten() {
             let ports = slice
                 .ports
                 .iter()

@@ -1,6 +1,6 @@
 //! Rules that a CNI plugin marked with a container ID, left after the container.
 
-use super::{Part, Rule};
+use super::{Part, Rule, unit::Jumps};
 use crate::{
     finding::{Evidence, Finding, Object, Verdict},
     judge::Judge,
@@ -23,13 +23,14 @@ pub(super) static RULE: Rule = Rule {
 fn judge(judge: &Judge<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for table in &judge.state.xtables.value {
+        let jumps = Jumps::new(table);
         for chain in &table.chains {
             for (index, rule) in chain.rules.iter().enumerate() {
                 let mark = rule.spec.comment.as_deref().and_then(marks::cni_comment);
                 let Some(mark) = mark.filter(|_| !is_hostport(rule) && !in_own_chain(chain)) else {
                     continue;
                 };
-                findings.extend(judge_rule(judge, table, chain, index, rule, &mark));
+                findings.extend(judge_rule(judge, table, &jumps, (chain, index), &mark));
             }
         }
     }
@@ -58,11 +59,11 @@ fn in_own_chain(chain: &XtChain) -> bool {
 fn judge_rule(
     judge: &Judge<'_>,
     table: &XtTable,
-    chain: &XtChain,
-    index: usize,
-    rule: &XtRule,
+    jumps: &Jumps<'_>,
+    (chain, index): (&XtChain, usize),
     mark: &CniMark,
 ) -> Option<Finding> {
+    let rule = chain.rules.get(index)?;
     let born = judge.born(&mark.container, Some((chain, index)));
     let residence = judge
         .roster
@@ -84,43 +85,35 @@ fn judge_rule(
     )];
     evidence.extend(residence.evidence.iter().cloned());
     evidence.extend(born.map(|(_, said)| said));
-    let unit = rule
+    // bridge's and ptp's masquerade is a chain with a jump an address: one unit, named by the first.
+    let own_chain = rule
         .spec
         .target
         .as_deref()
-        .filter(|t| marks::is_masquerade_chain(t))
-        .and_then(|t| table.chain(t));
+        .filter(|t| marks::is_masquerade_chain(t) && table.chain(t).is_some());
     let mut delete = vec![rule.line.clone()];
     let mut drop_chains = Vec::new();
-    let mut why_not = residence.lacks().map(|l| format!("a repair needs {l}"));
-    let object = match unit {
-        Some(unit) => {
-            // A container with two addresses has two jumps to its chain: one unit, named by the first.
-            let jumps = table
-                .rules()
-                .filter(|(_, r)| r.spec.target.as_deref() == Some(&unit.name));
-            let (own, foreign): (Vec<_>, Vec<_>) = jumps.partition(|(_, r)| {
-                r.spec.comment.as_deref().and_then(marks::cni_comment).as_ref() == Some(mark)
-            });
-            if own.first().is_some_and(|(_, first)| first.line != rule.line) {
+    let mut why_not = residence.why_not_repair();
+    let object = match own_chain {
+        Some(name) => {
+            let unit = jumps.unit(name, mark);
+            if !unit.is_named_by(rule) {
                 return None;
             }
-            if !foreign.is_empty() {
+            if unit.foreign > 0 {
                 why_not = Some(format!(
-                    "{} rules that are not this container's jump to {}",
-                    foreign.len(),
-                    unit.name
+                    "{} rules that are not this container's jump to {name}",
+                    unit.foreign
                 ));
             }
-            delete = own.iter().map(|(_, r)| r.line.clone()).collect();
-            delete.extend(unit.rules.iter().map(|r| r.line.clone()));
-            drop_chains.push(unit.name.clone());
+            delete = unit.lines();
+            drop_chains.push(name.to_owned());
             Object::XtUnit {
                 place: Judge::place(table),
                 chain: chain.name.clone(),
                 jump: rule.clone(),
-                unit: unit.name.clone(),
-                rules: unit.rules.clone(),
+                unit: name.to_owned(),
+                rules: unit.rules.to_vec(),
             }
         }
         None => Object::XtRule {
@@ -129,8 +122,10 @@ fn judge_rule(
             rule: rule.clone(),
         },
     };
-    let consequence =
-        "The rule handles packets of a container that is gone; the next one at its address inherits it.";
+    let consequence = match verdict {
+        Verdict::Unknown => "Whether the rule serves anybody cannot be told.",
+        _ => "The rule handles packets of a container that is gone; the next one at its address inherits it.",
+    };
     Some(Finding {
         rule: RULE.id,
         verdict,

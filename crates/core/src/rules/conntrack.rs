@@ -2,14 +2,17 @@
 //! its entry lives, and no rule is looked at again.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::{Part, Rule, npl};
+use super::{
+    Part, Rule,
+    data_plane::{DataPlane, Sends},
+    npl,
+};
 use crate::{
     finding::{Evidence, Finding, Object, Verdict, Witness},
     judge::Judge,
-    marks::KUBE_PREFIX,
-    model::{CtEntry, NftValue, NodeState, PortRange, Proto},
+    model::{CtEntry, NodeState, Proto},
     plan::Remedy,
     roster::{Residence, Standing},
     services::{Front, ServedPort},
@@ -22,7 +25,7 @@ pub(super) static UDP_DEAD_ENDPOINT: Rule = Rule {
     summary: "a UDP connection to a Service that is kept on an endpoint which serves it no more",
     page: include_str!("pages/conntrack-udp-dead-endpoint.md"),
     needs: &[Part::Services, Part::Conntrack],
-    judge: |judge| each(judge, dead_endpoint),
+    judge: dead_endpoints,
 };
 
 /// See the page.
@@ -32,7 +35,7 @@ pub(super) static UDP_ORPHAN_VIP: Rule = Rule {
     summary: "a UDP connection to an address of no Service any more, kept on a dead Pod",
     page: include_str!("pages/conntrack-udp-orphan-vip.md"),
     needs: &[Part::Pods, Part::Services, Part::Conntrack],
-    judge: |judge| each(judge, orphan_vip),
+    judge: orphan_vips,
 };
 
 /// See the page.
@@ -52,15 +55,13 @@ pub(super) static UNDNATTED_VIP: Rule = Rule {
     summary: "a UDP connection to a Service address that was never translated, although the Service has endpoints",
     page: include_str!("pages/conntrack-undnatted-vip.md"),
     needs: &[Part::Services, Part::Conntrack],
-    judge: |judge| each(judge, undnatted),
+    judge: undnatted_all,
 };
 
-fn each(judge: &Judge<'_>, rule: fn(&Judge<'_>, &CtEntry) -> Option<Finding>) -> Vec<Finding> {
-    let entries = judge.state.conntrack.value.entries.iter();
-    entries
-        .filter(|e| e.proto == Proto::Udp)
-        .filter_map(|entry| rule(judge, entry))
-        .collect()
+/// The UDP entries.
+fn entries<'a>(judge: &Judge<'a>) -> impl Iterator<Item = &'a CtEntry> {
+    let all = judge.state.conntrack.value.entries.iter();
+    all.filter(|e| e.proto == Proto::Udp)
 }
 
 /// The Service port that an entry's first packet went to.
@@ -72,33 +73,63 @@ fn served<'a>(judge: &Judge<'a>, entry: &CtEntry) -> Option<ServedPort<'a>> {
     })
 }
 
-struct Verdictum {
-    verdict: Verdict,
-    lacking: Vec<String>,
+/// A verdict in the making.
+#[derive(Default)]
+struct Draft {
+    /// What judging lacks: anything makes the verdict unknown.
+    to_judge: Vec<String>,
+    /// What a repair lacks.
+    to_repair: Vec<String>,
     witnesses: Vec<Witness>,
     evidence: Vec<Evidence>,
 }
 
-fn finding(
-    judge: &Judge<'_>,
-    rule: &Rule,
-    entry: &CtEntry,
-    v: Verdictum,
-    at: &Residence,
-    text: String,
-) -> Finding {
-    let mut evidence = vec![Evidence::new(judge.state.conntrack.source_names(), entry.text())];
-    evidence.extend(v.evidence);
-    Finding {
-        rule: rule.id,
-        verdict: v.verdict,
-        why_not_repair: (!v.lacking.is_empty()).then(|| format!("a repair needs {}", v.lacking.join("; "))),
-        object: Object::Conntrack { entry: entry.clone() },
-        owner: at.owner.clone(),
-        consequence: text,
-        evidence,
-        witnesses: v.witnesses,
-        remedy: (v.verdict == Verdict::Stale).then(|| Remedy::Conntrack(entry.clone())),
+impl Draft {
+    /// The finding. `stale` says what the entry does if it is stale.
+    fn finding(
+        mut self,
+        judge: &Judge<'_>,
+        rule: &Rule,
+        entry: &CtEntry,
+        at: &Residence,
+        stale: String,
+    ) -> Finding {
+        let mut evidence = vec![Evidence::new(judge.state.conntrack.source_names(), entry.text())];
+        evidence.append(&mut self.evidence);
+        if judge.is_answering(entry) {
+            self.to_judge.push(format!(
+                "silence: {} answered this connection between two readings",
+                entry.reply.src
+            ));
+        }
+        let (verdict, lacking, consequence) = if self.to_judge.is_empty() {
+            // What the address lacks may name them already.
+            for blocker in judge.roster.repair_blockers() {
+                if !self.to_repair.contains(&blocker) {
+                    self.to_repair.push(blocker);
+                }
+            }
+            (Verdict::Stale, self.to_repair, stale)
+        } else {
+            let (client, to, from) = (entry.original.src, &entry.original, &entry.reply);
+            let text = format!(
+                "Packets of client {client} to {} go to {}; whether that is right cannot be told.",
+                SocketAddr::new(to.dst, to.dport),
+                SocketAddr::new(from.src, from.sport)
+            );
+            (Verdict::Unknown, self.to_judge, text)
+        };
+        Finding {
+            rule: rule.id,
+            verdict,
+            why_not_repair: super::why_not(verdict, &lacking),
+            object: Object::Conntrack { entry: entry.clone() },
+            owner: at.owner.clone(),
+            consequence,
+            evidence,
+            witnesses: self.witnesses,
+            remedy: (verdict == Verdict::Stale).then(|| Remedy::Conntrack(entry.clone())),
+        }
     }
 }
 
@@ -116,7 +147,52 @@ fn services_lack(state: &NodeState) -> Vec<String> {
     lacking
 }
 
-fn dead_endpoint(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
+/// Adds what kube-proxy's rules say of an entry that is to be deleted.
+fn ask_data_plane(draft: &mut Draft, plane: &DataPlane<'_>, entry: &CtEntry, served: ServedPort<'_>) {
+    match plane.sends(entry, served.front) {
+        Sends::Elsewhere((source, rule)) => {
+            draft.witnesses.push(Witness::Kernel);
+            draft.evidence.push(Evidence::new(
+                source,
+                format!("kube-proxy serves this port: {rule}"),
+            ));
+            if let Some(why) = &plane.untold {
+                draft.to_repair.push(format!("all of kube-proxy's rules ({why})"));
+            }
+        }
+        Sends::There((source, rule)) => {
+            draft.evidence.push(Evidence::new(source, rule));
+            draft
+                .to_repair
+                .push("kube-proxy to stop sending there: it would make the entry again".to_owned());
+        }
+        Sends::NotFound => draft.to_repair.push(
+            "kube-proxy's rules for this port (another proxy owns the address, or the rules were not read)"
+                .to_owned(),
+        ),
+    }
+    if entry.zone != 0 {
+        draft.to_repair.push(format!(
+            "the rules of whoever uses zone {}: kube-proxy uses zone 0",
+            entry.zone
+        ));
+    }
+}
+
+fn dead_endpoints(judge: &Judge<'_>) -> Vec<Finding> {
+    let plane = DataPlane::new(judge.state);
+    let today = today(judge.state);
+    entries(judge)
+        .filter_map(|entry| dead_endpoint(judge, &plane, &today, entry))
+        .collect()
+}
+
+fn dead_endpoint(
+    judge: &Judge<'_>,
+    plane: &DataPlane<'_>,
+    today: &Today,
+    entry: &CtEntry,
+) -> Option<Finding> {
     if !entry.is_dnat() {
         return None;
     }
@@ -126,50 +202,32 @@ fn dead_endpoint(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
     if backends.serves(ip, port) {
         return None;
     }
-    let at = judge.roster.address(ip);
-    let mut v = Verdictum {
-        verdict: Verdict::Stale,
-        lacking: services_lack(judge.state),
-        witnesses: vec![Witness::Api],
-        evidence: Vec::new(),
-    };
-    if !v.lacking.is_empty() {
-        v.verdict = Verdict::Unknown;
+    // A load balancer's address may be the node's own, and a Pod's hostPort behind it (k3s' servicelb).
+    let claim = today.get(&(entry.proto, entry.original.dport));
+    if judge.roster.is_node_ip(entry.original.dst) && claim.is_some_and(|targets| targets.contains(&ip)) {
+        return None;
     }
+    let at = judge.roster.address(ip);
+    let mut draft = Draft {
+        to_judge: services_lack(judge.state),
+        witnesses: vec![Witness::Api],
+        ..Draft::default()
+    };
     let name = format!("{}/{}", served.service.namespace, served.service.name);
     let count = backends.len();
-    v.evidence.push(Evidence::new(
+    draft.evidence.push(Evidence::new(
         judge.state.endpoint_slices.source_names(),
         format!(
             "Service {name} port {} is served by {count} endpoints, and {ip}:{port} is none of them",
             served.port.port
         ),
     ));
-    v.evidence.extend(at.evidence.iter().cloned());
+    draft.evidence.extend(at.evidence.iter().cloned());
     // A zombie's connection is left alone: its Pod answers still (law 7).
     if at.standing == Standing::Live && !at.witnesses.contains(&Witness::Api) {
-        v.verdict = Verdict::Unknown;
-        v.lacking.push(format!("the end of whoever lives at {ip}"));
+        draft.to_judge.push(format!("the end of whoever lives at {ip}"));
     }
-    match data_plane(judge.state, entry, served.front) {
-        DataPlane::Serves { source, rule } => {
-            v.witnesses.push(Witness::Kernel);
-            v.evidence.push(Evidence::new(
-                source,
-                format!("kube-proxy serves this port: {rule}"),
-            ));
-        }
-        DataPlane::StillSends { source, rule } => {
-            v.evidence.push(Evidence::new(source, rule));
-            v.lacking
-                .push("kube-proxy to stop sending there: it would make the entry again".to_owned());
-        }
-        DataPlane::NotFound => v.lacking.push(
-            "kube-proxy's rules for this port (another proxy owns the address, or the rules were not read)"
-                .to_owned(),
-        ),
-    }
-    v.lacking.extend(judge.roster.repair_blockers());
+    ask_data_plane(&mut draft, plane, entry, served);
     let left = if count == 0 {
         "nobody serves it now"
     } else {
@@ -179,90 +237,13 @@ fn dead_endpoint(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
         "Client {} keeps sending its packets for Service {name} to {ip}:{port}, which serves it no more; {left}.",
         entry.original.src
     );
-    Some(finding(judge, &UDP_DEAD_ENDPOINT, entry, v, &at, text))
+    Some(draft.finding(judge, &UDP_DEAD_ENDPOINT, entry, &at, text))
 }
 
-/// What the node's own data plane does with an entry's first packet.
-enum DataPlane {
-    /// kube-proxy has rules for it, and none leads to the entry's endpoint.
-    Serves { source: String, rule: String },
-    /// kube-proxy still sends there.
-    StillSends { source: String, rule: String },
-    /// No rule of kube-proxy was found.
-    NotFound,
-}
-
-fn data_plane(state: &NodeState, entry: &CtEntry, front: Front) -> DataPlane {
-    let (to, reply) = (&entry.original, &entry.reply);
-    for table in &state.xtables.value {
-        let still = table.rules().find(|(chain, rule)| {
-            chain.name.starts_with("KUBE-SEP-")
-                && rule.spec.proto == Some(entry.proto)
-                && rule
-                    .spec
-                    .dnat
-                    .is_some_and(|d| d.ip == reply.src && d.port == Some(reply.sport))
-        });
-        if let Some((_, rule)) = still {
-            return DataPlane::StillSends {
-                source: table.source.clone(),
-                rule: rule.line.clone(),
-            };
-        }
-    }
-    for table in &state.xtables.value {
-        let own = table.rules().find(|(chain, rule)| {
-            let destination = rule
-                .spec
-                .destination
-                .as_deref()
-                .and_then(|d| d.split('/').next()?.parse::<IpAddr>().ok());
-            chain.name.starts_with(KUBE_PREFIX)
-                && rule.spec.proto == Some(entry.proto)
-                && rule.spec.dports.contains(&PortRange::one(to.dport))
-                && (destination == Some(to.dst) || (front == Front::NodePort && destination.is_none()))
-        });
-        if let Some((_, rule)) = own {
-            return DataPlane::Serves {
-                source: table.source.clone(),
-                rule: rule.line.clone(),
-            };
-        }
-    }
-    let nft = &state.nft.value;
-    let source = state.nft.source_names();
-    let proxy = nft.sets.iter().filter(|s| s.table == "kube-proxy");
-    let sends = nft.rules.iter().find(|r| {
-        r.table == "kube-proxy"
-            && r.dnat
-                .is_some_and(|d| d.ip == reply.src && d.port == Some(reply.sport))
-    });
-    if let Some(rule) = sends {
-        return DataPlane::StillSends {
-            source,
-            rule: rule.text.clone(),
-        };
-    }
-    let fronts = [
-        "service-ips",
-        "service-nodeports",
-        "no-endpoint-services",
-        "no-endpoint-nodeports",
-    ];
-    for set in proxy.filter(|s| fronts.contains(&s.name.as_str())) {
-        let element = set.elements.iter().find(|e| {
-            e.key.contains(&NftValue::Port(to.dport))
-                && e.key.contains(&NftValue::Proto(entry.proto))
-                && (front == Front::NodePort || e.key.contains(&NftValue::Addr(to.dst)))
-        });
-        if let Some(element) = element {
-            return DataPlane::Serves {
-                source,
-                rule: element.text(),
-            };
-        }
-    }
-    DataPlane::NotFound
+fn orphan_vips(judge: &Judge<'_>) -> Vec<Finding> {
+    entries(judge)
+        .filter_map(|entry| orphan_vip(judge, entry))
+        .collect()
 }
 
 fn orphan_vip(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
@@ -282,26 +263,26 @@ fn orphan_vip(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
     if in_range == Some(false) || at.standing == Standing::Live {
         return None;
     }
-    let mut v = Verdictum {
-        verdict: Verdict::Stale,
-        lacking: Vec::new(),
+    let mut draft = Draft {
         witnesses: at.witnesses.clone(),
         evidence: at.evidence.clone(),
+        ..Draft::default()
     };
     if in_range.is_none() {
-        v.verdict = Verdict::Unknown;
-        v.lacking
-            .push("the cluster's Service ranges (--service-cidr)".to_owned());
+        let what = "the cluster's Service ranges (--service-cidr)";
+        draft.to_judge.push(what.to_owned());
     }
     if let Some(why) = state.services.completeness.why() {
-        v.verdict = Verdict::Unknown;
-        v.lacking.push(format!("all Services of the cluster ({why})"));
+        draft
+            .to_judge
+            .push(format!("all Services of the cluster ({why})"));
     }
-    if !at.is_dead() {
-        v.verdict = Verdict::Unknown;
+    if at.is_dead() {
+        draft.to_repair.extend(at.lacking.iter().cloned());
+    } else {
+        draft.to_judge.extend(at.lacking.iter().cloned());
     }
-    v.lacking.extend(at.lacking.iter().cloned());
-    v.evidence.push(Evidence::new(
+    draft.evidence.push(Evidence::new(
         state.services.source_names(),
         format!(
             "none of {} Services has the address {vip}",
@@ -312,41 +293,35 @@ fn orphan_vip(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
         "Client {} keeps sending to {vip}, an address of no Service any more, and its packets go to the dead {ip}.",
         entry.original.src
     );
-    Some(finding(judge, &UDP_ORPHAN_VIP, entry, v, &at, text))
+    Some(draft.finding(judge, &UDP_ORPHAN_VIP, entry, &at, text))
 }
 
-/// Who a port of the node leads to today.
-#[derive(Default)]
-struct Today {
-    /// Addresses that Pods announce or declare for it, and living targets of the kernel's own rules.
-    targets: Vec<IpAddr>,
-}
+/// Where ports of the node lead today: addresses that Pods of this node announce or declare for each.
+type Today = HashMap<(Proto, u16), Vec<IpAddr>>;
 
-fn hostport_stale(judge: &Judge<'_>) -> Vec<Finding> {
-    let mut today: HashMap<(Proto, u16), Today> = HashMap::new();
-    for ((_, proto, port), claims) in npl::wanted(judge.state) {
-        today
-            .entry((proto, port))
-            .or_default()
-            .targets
-            .extend(claims.iter().map(|w| w.ip));
+fn today(state: &NodeState) -> Today {
+    let mut today = Today::new();
+    for ((_, proto, port), claims) in npl::wanted(state) {
+        let targets = today.entry((proto, port)).or_default();
+        targets.extend(claims.iter().map(|w| w.ip));
     }
-    for pod in judge
-        .state
+    let living = state
         .local_pods()
-        .filter(|p| !p.phase.is_terminal() && !p.host_network)
-    {
+        .filter(|p| !p.phase.is_terminal() && !p.host_network);
+    for pod in living {
         for port in &pod.ports {
             if let Some(host_port) = port.host_port {
-                today
-                    .entry((port.proto, host_port))
-                    .or_default()
-                    .targets
-                    .extend(pod.own_ips());
+                let targets = today.entry((port.proto, host_port)).or_default();
+                targets.extend(pod.own_ips());
             }
         }
     }
-    let mut ruled: HashMap<(Proto, u16), Vec<IpAddr>> = HashMap::new();
+    today
+}
+
+fn hostport_stale(judge: &Judge<'_>) -> Vec<Finding> {
+    let today = today(judge.state);
+    let mut ruled = Today::new();
     for (_, rule) in judge.tables("nat").flat_map(|t| t.rules()) {
         if let (Some(dnat), [port], Some(proto)) =
             (rule.spec.dnat, rule.spec.dports.as_slice(), rule.spec.proto)
@@ -354,19 +329,13 @@ fn hostport_stale(judge: &Judge<'_>) -> Vec<Finding> {
             ruled.entry((proto, port.first)).or_default().push(dnat.ip);
         }
     }
-    let entries = judge.state.conntrack.value.entries.iter();
-    entries
-        .filter(|e| e.proto == Proto::Udp && e.is_dnat() && judge.roster.is_node_ip(e.original.dst))
+    entries(judge)
+        .filter(|e| e.is_dnat() && judge.roster.is_node_ip(e.original.dst))
         .filter_map(|entry| judge_hostport(judge, entry, &today, &ruled))
         .collect()
 }
 
-fn judge_hostport(
-    judge: &Judge<'_>,
-    entry: &CtEntry,
-    today: &HashMap<(Proto, u16), Today>,
-    ruled: &HashMap<(Proto, u16), Vec<IpAddr>>,
-) -> Option<Finding> {
+fn judge_hostport(judge: &Judge<'_>, entry: &CtEntry, today: &Today, ruled: &Today) -> Option<Finding> {
     let (port, ip) = (entry.original.dport, entry.reply.src);
     let key = (entry.proto, port);
     let claim = today.get(&key);
@@ -374,48 +343,48 @@ fn judge_hostport(
     if (claim.is_none() && !in_range) || !judge.roster.is_local_pod_address(ip) {
         return None;
     }
-    // A Service's node port is another rule's.
-    if judge.services.at_node_port(port, entry.proto).is_some() {
-        return None;
-    }
-    if claim.is_some_and(|today| today.targets.contains(&ip)) {
+    // A Service's port at the node's address is another rule's: its node port, or a load balancer's address that is the
+    // node's own.
+    if served(judge, entry).is_some() || claim.is_some_and(|targets| targets.contains(&ip)) {
         return None;
     }
     let at = judge.roster.address(ip);
-    if at.standing == Standing::Live {
-        // Alive: stale only when somebody else has the port today and no rule of the kernel leads here.
-        let by_api = at.witnesses.contains(&Witness::Api);
-        let ruled_here = ruled.get(&key).is_some_and(|targets| targets.contains(&ip));
-        if !by_api || ruled_here || claim.is_none_or(|t| t.targets.is_empty()) {
-            return None;
-        }
-    }
-    let mut v = Verdictum {
-        verdict: if at.standing == Standing::Unknown {
-            Verdict::Unknown
-        } else {
-            Verdict::Stale
-        },
-        lacking: at.lacking.clone(),
+    let mut draft = Draft {
         witnesses: at.witnesses.clone(),
         evidence: at.evidence.clone(),
+        ..Draft::default()
     };
-    if at.standing == Standing::Live {
-        v.lacking = judge.roster.repair_blockers();
-        if !judge.state.pods.is_complete() {
-            v.verdict = Verdict::Unknown;
+    match at.standing {
+        Standing::Live => {
+            // Alive: stale only when somebody else has the port today and no rule of the kernel leads here.
+            let by_api = at.witnesses.contains(&Witness::Api);
+            let ruled_here = ruled.get(&key).is_some_and(|targets| targets.contains(&ip));
+            if !by_api || ruled_here || claim.is_none_or(Vec::is_empty) {
+                return None;
+            }
+            for (part, name) in [
+                (&judge.state.pods.completeness, "Pods of the node"),
+                (&judge.state.services.completeness, "Services of the cluster"),
+                (&judge.state.xtables.completeness, "iptables tables"),
+            ] {
+                if let Some(why) = part.why() {
+                    draft.to_judge.push(format!("all {name} ({why})"));
+                }
+            }
+            if !judge.state.runtime.is_complete() {
+                let what = "PodSandboxStatus of every sandbox from the runtime";
+                draft.to_repair.push(what.to_owned());
+            }
         }
-        if !judge.state.runtime.is_complete() {
-            v.lacking
-                .push("PodSandboxStatus of every sandbox from the runtime".to_owned());
-        }
+        Standing::Unknown => draft.to_judge.extend(at.lacking.iter().cloned()),
+        Standing::Ended | Standing::Nobody => draft.to_repair.extend(at.lacking.iter().cloned()),
     }
-    let now = match claim.and_then(|t| t.targets.first()) {
+    let now = match claim.and_then(|targets| targets.first()) {
         Some(target) => format!("today it leads to {target}"),
         None if judge.state.pods.is_complete() => "no Pod has it today".to_owned(),
         None => "who has it today cannot be told".to_owned(),
     };
-    v.evidence.push(Evidence::new(
+    draft.evidence.push(Evidence::new(
         judge.state.pods.source_names(),
         format!("{} port {port} of the node: {now}", entry.proto),
     ));
@@ -423,11 +392,19 @@ fn judge_hostport(
         "Client {} keeps sending to {} port {port} of this node, and its packets go to {ip}; {now}.",
         entry.original.src, entry.proto
     );
-    Some(finding(judge, &HOSTPORT_STALE, entry, v, &at, text))
+    Some(draft.finding(judge, &HOSTPORT_STALE, entry, &at, text))
 }
 
-fn undnatted(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
-    if entry.is_dnat() {
+fn undnatted_all(judge: &Judge<'_>) -> Vec<Finding> {
+    let plane = DataPlane::new(judge.state);
+    entries(judge)
+        .filter_map(|entry| undnatted(judge, &plane, entry))
+        .collect()
+}
+
+fn undnatted(judge: &Judge<'_>, plane: &DataPlane<'_>, entry: &CtEntry) -> Option<Finding> {
+    // In another zone the same connection is seen before its translation in a further one (OVN, Antrea's OVS).
+    if entry.is_dnat() || entry.zone != 0 {
         return None;
     }
     // A load balancer's address may rightly be reached untranslated: it is somebody else's machine.
@@ -440,39 +417,22 @@ fn undnatted(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
     if backends.is_empty() {
         return None;
     }
-    let mut v = Verdictum {
-        verdict: Verdict::Stale,
-        lacking: services_lack(judge.state),
+    let mut draft = Draft {
+        to_judge: services_lack(judge.state),
         witnesses: vec![Witness::Api],
-        evidence: Vec::new(),
+        ..Draft::default()
     };
-    if !v.lacking.is_empty() {
-        v.verdict = Verdict::Unknown;
-    }
     let name = format!("{}/{}", served.service.namespace, served.service.name);
-    v.evidence.push(Evidence::new(
+    draft.evidence.push(Evidence::new(
         judge.state.endpoint_slices.source_names(),
         format!("Service {name} has {} endpoints", backends.len()),
     ));
-    match data_plane(judge.state, entry, served.front) {
-        DataPlane::Serves { source, rule } | DataPlane::StillSends { source, rule } => {
-            v.witnesses.push(Witness::Kernel);
-            v.evidence.push(Evidence::new(
-                source,
-                format!("kube-proxy translates it now: {rule}"),
-            ));
-        }
-        DataPlane::NotFound => {
-            v.lacking
-                .push("kube-proxy's rules for this port: without them the next entry is the same".to_owned());
-        }
-    }
-    v.lacking.extend(judge.roster.repair_blockers());
+    ask_data_plane(&mut draft, plane, entry, served);
     let vip = entry.original.dst;
     let at = judge.roster.address(entry.original.src);
     let text = format!(
-        "Client {} keeps sending to Service {name} at {vip} without translation: its packets leave the node and are lost.",
+        "Client {} keeps sending to Service {name} at {vip} without translation: its packets reach none of the endpoints.",
         entry.original.src
     );
-    Some(finding(judge, &UNDNATTED_VIP, entry, v, &at, text))
+    Some(draft.finding(judge, &UNDNATTED_VIP, entry, &at, text))
 }

@@ -1,11 +1,14 @@
 //! hostPort mappings of portmap whose sandbox is dead.
 
-use super::{Part, Rule};
+use super::{
+    Part, Rule,
+    unit::{Jumps, Unit},
+};
 use crate::{
     finding::{Evidence, Finding, Object, Verdict},
     judge::Judge,
     marks::{self, CniMark, PORTMAP_CHAIN},
-    model::{XtChain, XtRule, XtTable},
+    model::{PortRange, XtChain, XtRule, XtTable},
     plan::{Probe, Remedy, XtEdit},
     roster::Standing,
 };
@@ -26,11 +29,15 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
         let Some(chain) = table.chain(PORTMAP_CHAIN) else {
             continue;
         };
+        let jumps = Jumps::new(table);
         for (index, jump) in chain.rules.iter().enumerate() {
-            let Some((mark, unit)) = marks::hostport_mark(jump) else {
+            let Some((mark, name)) = marks::hostport_mark(jump) else {
                 continue;
             };
-            findings.extend(judge_unit(judge, table, chain, index, jump, &mark, unit));
+            let unit = jumps.unit(name, &mark);
+            if unit.is_named_by(jump) {
+                findings.extend(judge_unit(judge, table, chain, index, (&mark, name, &unit)));
+            }
         }
     }
     findings
@@ -41,10 +48,9 @@ fn judge_unit(
     table: &XtTable,
     chain: &XtChain,
     index: usize,
-    jump: &XtRule,
-    mark: &CniMark,
-    unit: &str,
+    (mark, name, unit): (&CniMark, &str, &Unit<'_>),
 ) -> Option<Finding> {
+    let jump = chain.rules.get(index)?;
     let born = judge.born(&mark.container, Some((chain, index)));
     let residence = judge
         .roster
@@ -52,7 +58,6 @@ fn judge_unit(
     if residence.standing == Standing::Live {
         return None;
     }
-    let own = table.chain(unit).map_or(&[][..], |c| c.rules.as_slice());
     let verdict = if residence.is_dead() {
         Verdict::Stale
     } else {
@@ -64,64 +69,34 @@ fn judge_unit(
     )];
     evidence.extend(residence.evidence.iter().cloned());
     evidence.extend(born.map(|(_, said)| said));
-    let ports = ports(jump);
-    let shadowed = chain
-        .rules
-        .iter()
-        .skip(index + 1)
-        .filter(|later| overlaps(jump, later))
-        .find_map(|later| {
-            let (mark, unit) = marks::hostport_mark(later)?;
-            let alive = judge.roster.container(&mark.container, None);
-            (alive.standing == Standing::Live).then_some((later, alive, unit.to_owned()))
-        });
-    let mut probes = Vec::new();
-    let consequence = match &shadowed {
-        Some((later, alive, living_unit)) => {
-            let pod = alive.owner.as_ref().map(|o| o.pod_name());
-            let who = crate::plan::pod_or_nobody(pod.as_ref());
-            evidence.push(Evidence::new(
-                &table.source,
-                format!("it comes before the rule of Pod {who}: {}", later.line),
-            ));
-            probes.extend(probes_of(table, living_unit));
-            format!(
-                "Traffic to host port {ports} never reaches Pod {who}: this older rule of a dead sandbox takes it first."
-            )
-        }
-        None => {
-            format!("Traffic to host port {ports} is sent to an address that its Pod no longer has.")
-        }
-    };
-    // Another reference to the unit's chain, or rules that are not portmap's own, are not ours to judge.
-    let foreign = table
-        .rules()
-        .filter(|(_, r)| r.spec.target.as_deref() == Some(unit) && r.line != jump.line)
-        .count();
-    let mut why_not = residence.lacks().map(|l| format!("a repair needs {l}"));
-    if foreign > 0 {
-        why_not = Some(format!("{foreign} other rules jump to {unit}"));
+    let rival = rival(judge, table, chain, index, unit);
+    if let Some(rival) = &rival {
+        let word = if rival.later { "before" } else { "behind" };
+        evidence.push(Evidence::new(
+            &table.source,
+            format!("it comes {word} the rule of Pod {}: {}", rival.who, rival.line),
+        ));
     }
-    let mut delete = vec![jump.line.clone()];
-    delete.extend(own.iter().map(|r| r.line.clone()));
-    let drop_chains = if table.chain(unit).is_some() {
-        vec![unit.to_owned()]
-    } else {
-        Vec::new()
-    };
+    let shadowed = rival.as_ref().filter(|rival| rival.later);
+    let mut why_not = residence.why_not_repair();
+    // Another reference to the unit's chain is not ours to judge.
+    if unit.foreign > 0 {
+        why_not = Some(format!("{} other rules jump to {name}", unit.foreign));
+    }
+    let delete = unit.lines();
     Some(Finding {
         rule: RULE.id,
         verdict,
         why_not_repair: why_not,
+        consequence: consequence(verdict, unit, rival.as_ref()),
         object: Object::XtUnit {
             place: Judge::place(table),
             chain: chain.name.clone(),
             jump: jump.clone(),
-            unit: unit.to_owned(),
-            rules: own.to_vec(),
+            unit: name.to_owned(),
+            rules: unit.rules.to_vec(),
         },
         owner: residence.owner,
-        consequence,
         evidence,
         witnesses: residence.witnesses,
         remedy: (verdict == Verdict::Stale).then(|| {
@@ -129,13 +104,71 @@ fn judge_unit(
                 place: Judge::place(table),
                 replaced: if shadowed.is_some() { delete.len() } else { 0 },
                 delete,
-                drop_chains,
+                drop_chains: unit.exists.then(|| name.to_owned()).into_iter().collect(),
                 new_chains: Vec::new(),
                 add: Vec::new(),
-                probes,
+                probes: shadowed.map_or_else(Vec::new, |rival| probes_of(table, rival.unit)),
             })
         }),
     })
+}
+
+/// What the unit does to traffic.
+fn consequence(verdict: Verdict, unit: &Unit<'_>, rival: Option<&Rival<'_>>) -> String {
+    let ports: Vec<_> = unit.jumps.iter().map(|jump| ports(jump)).collect();
+    let ports = ports.join(" and ");
+    match rival {
+        _ if verdict == Verdict::Unknown => {
+            format!("Whether the rule of host port {ports} serves anybody cannot be told.")
+        }
+        Some(Rival { who, later: true, .. }) => format!(
+            "Traffic to host port {ports} never reaches Pod {who}: this older rule of a dead sandbox takes it first."
+        ),
+        Some(Rival { who, .. }) => format!(
+            "The rule of Pod {who} takes host port {ports} before this one of a dead sandbox, which would take it as soon as that is gone."
+        ),
+        None if unit.rules.iter().all(|rule| rule.spec.dnat.is_none()) => {
+            format!("The rule of host port {ports} is left of a dead sandbox, and leads nowhere.")
+        }
+        None => format!("Traffic to host port {ports} is sent to an address that its Pod no longer has."),
+    }
+}
+
+/// A living Pod's jump in the same chain that leads the same port on.
+struct Rival<'a> {
+    line: &'a str,
+    unit: &'a str,
+    who: String,
+    /// It stands behind the dead one.
+    later: bool,
+}
+
+/// The first living rule for a port of this unit, one that the unit shadows before one that shadows it.
+fn rival<'a>(
+    judge: &Judge<'_>,
+    table: &'a XtTable,
+    chain: &'a XtChain,
+    index: usize,
+    unit: &Unit<'_>,
+) -> Option<Rival<'a>> {
+    let (before, behind) = chain.rules.split_at(index);
+    let behind = behind.iter().map(|rule| (rule, true));
+    let all = behind.chain(before.iter().map(|rule| (rule, false)));
+    let mut rivals = all.filter_map(|(rule, later)| {
+        let (mark, name) = marks::hostport_mark(rule)?;
+        let other = table.chain(name).map_or(&[][..], |c| c.rules.as_slice());
+        if !unit.rules.iter().any(|a| other.iter().any(|b| overlaps(a, b))) {
+            return None;
+        }
+        let alive = judge.roster.container(&mark.container, None);
+        (alive.standing == Standing::Live).then(|| Rival {
+            line: &rule.line,
+            unit: name,
+            who: crate::plan::pod_or_nobody(alive.owner.map(|o| o.pod_name()).as_ref()),
+            later,
+        })
+    });
+    rivals.next()
 }
 
 fn ports(rule: &XtRule) -> String {
@@ -155,14 +188,19 @@ fn ports(rule: &XtRule) -> String {
     format!("{proto}{}", ports.join(","))
 }
 
+/// True if two DNATs take a packet in common: one port, and one host address unless one of them takes all.
 fn overlaps(a: &XtRule, b: &XtRule) -> bool {
-    a.spec.proto == b.spec.proto
-        && a.spec.dports.iter().any(|p| {
-            b.spec
-                .dports
-                .iter()
-                .any(|q| p.first <= q.last && q.first <= p.last)
-        })
+    let (a, b) = (&a.spec, &b.spec);
+    let same_address = match (&a.destination, &b.destination) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    let same_port = |p: &PortRange, q: &PortRange| p.first <= q.last && q.first <= p.last;
+    a.dnat.is_some()
+        && b.dnat.is_some()
+        && a.proto == b.proto
+        && same_address
+        && a.dports.iter().any(|p| b.dports.iter().any(|q| same_port(p, q)))
 }
 
 /// Connections that prove that the living Pod gets its port again.

@@ -40,7 +40,7 @@ fn judge_lease(judge: &Judge<'_>, lease: &Lease) -> Option<Finding> {
     } else {
         Verdict::Unknown
     };
-    let mut why_not = residence.lacks().map(|l| format!("a repair needs {l}"));
+    let mut why_not = residence.why_not_repair();
     let mut evidence = vec![Evidence::new(
         &lease.path,
         format!("{} is leased to {}", lease.ip, lease.container),
@@ -57,12 +57,22 @@ fn judge_lease(judge: &Judge<'_>, lease: &Lease) -> Option<Finding> {
         "{} cannot be given to a new Pod of network {:?}.",
         lease.ip, lease.network
     );
+    if verdict == Verdict::Unknown {
+        consequence = format!("Whether {} is still needed cannot be told.", lease.ip);
+    }
     // Somebody alive may have the address without this lease: then the lease is all that keeps it from a second owner.
     let at = judge.roster.address(lease.ip);
     if at.standing == Standing::Live {
+        consequence = if verdict == Verdict::Stale {
+            format!("{} is in use and leased to a container that is gone.", lease.ip)
+        } else {
+            format!(
+                "{} is in use; whether by the container of its lease cannot be told.",
+                lease.ip
+            )
+        };
         verdict = Verdict::Unknown;
         why_not = Some(format!("somebody alive has {}", lease.ip));
-        consequence = format!("{} is in use and leased to a container that is gone.", lease.ip);
         owner = at.owner;
         witnesses = at.witnesses;
         evidence.extend(at.evidence);

@@ -6,17 +6,21 @@
 
 mod cni_rule_dead_sandbox;
 mod conntrack;
+mod data_plane;
 mod hostport_stale_target;
 mod ipam_lease_dead_sandbox;
 mod npl;
 mod tombstone_over_live_pod;
+mod unit;
 mod zombie_sandbox;
 
+#[cfg(test)]
+mod living_tests;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    finding::{Finding, RuleId},
+    finding::{Finding, RuleId, Verdict},
     judge::Judge,
 };
 
@@ -73,4 +77,15 @@ pub static ALL: &[&Rule] = &[
 /// The rule of this name.
 pub fn find(id: &str) -> Option<&'static Rule> {
     ALL.iter().copied().find(|rule| rule.id == id)
+}
+
+/// Why a finding is not repaired: what judging it needs while it is unknown, else what a repair still needs. `None` if
+/// nothing is lacking.
+fn why_not(verdict: Verdict, lacking: &[String]) -> Option<String> {
+    let what = if verdict == Verdict::Unknown {
+        "judging it"
+    } else {
+        "a repair"
+    };
+    (!lacking.is_empty()).then(|| format!("{what} needs {}", lacking.join("; ")))
 }

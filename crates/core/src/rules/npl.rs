@@ -80,9 +80,15 @@ pub(super) fn wanted(state: &NodeState) -> HashMap<Port, Vec<Wanted<'_>>> {
         for entry in entries.iter().filter(|e| !is_host_port(pod, e)) {
             let family = if entry.ipv6 { Family::Ipv6 } else { Family::Ipv4 };
             if let Some(ip) = pod.ips.iter().copied().find(|ip| Family::of(*ip) == family) {
-                out.entry((family, entry.proto, entry.node_port))
-                    .or_default()
-                    .push(Wanted { pod, entry, ip });
+                let claims = out.entry((family, entry.proto, entry.node_port)).or_default();
+                let more = Wanted { pod, entry, ip };
+                // An annotation may name one mapping twice.
+                if !claims
+                    .iter()
+                    .any(|w| w.pod.uid == pod.uid && w.target() == more.target())
+                {
+                    claims.push(more);
+                }
             }
         }
     }
@@ -110,7 +116,8 @@ fn mapping<'a>(table: &XtTable, rule: &'a XtRule) -> Option<Mapping<'a>> {
         && spec.source.is_none()
         && spec.destination.is_none()
         && spec.in_interface.is_none()
-        && spec.out_interface.is_none();
+        && spec.out_interface.is_none()
+        && spec.dst_type.is_none();
     let [ports] = spec.dports.as_slice() else {
         return None;
     };
@@ -249,26 +256,12 @@ fn judge_mapping(
         probes.push(claim.probe());
     }
     evidence.extend(residence.evidence.iter().cloned());
-    let mut lacking = residence.lacks();
-    if residence.standing == Standing::Live {
-        let blockers = judge.roster.repair_blockers();
-        lacking = (!blockers.is_empty()).then(|| blockers.join("; "));
-        if !judge.state.runtime.is_complete() {
-            lacking = Some(join(
-                lacking,
-                "PodSandboxStatus of every sandbox from the runtime".to_owned(),
-            ));
-        }
-    }
     if claims.len() > 1 {
         let names: Vec<_> = claims.iter().map(|w| w.pod.pod_name().to_string()).collect();
         let text = format!("{} all announce {proto} port {node_port}", names.join(" and "));
         evidence.push(Evidence::new(judge.state.pods.source_names(), text));
-        lacking = Some(join(
-            lacking,
-            "one owner of the port: its annotations contradict each other".to_owned(),
-        ));
     }
+    let lacking = lacking(judge, verdict, claims, &residence);
     let replaced = usize::from(claim.is_some());
     let owner = match residence.standing {
         Standing::Live => claim.map(|c| owner_of(c.pod, None)),
@@ -281,7 +274,7 @@ fn judge_mapping(
     Some(Finding {
         rule: STALE_TARGET.id,
         verdict,
-        why_not_repair: lacking.map(|l| format!("a repair needs {l}")),
+        why_not_repair: super::why_not(verdict, &lacking),
         object: object(table, mapping.rule),
         owner,
         consequence,
@@ -320,10 +313,11 @@ fn consequence(
     let behind = match (verdict, residence.standing, &residence.owner) {
         (Verdict::Unknown, ..) => format!("is sent to {ip}, and who lives there cannot be told"),
         (_, Standing::Live, Some(other)) => format!("reaches Pod {} instead", other.pod_name()),
-        (_, Standing::Live, None) => "reaches the node itself".to_owned(),
         _ => format!("is sent to {ip}, where nobody lives"),
     };
+    // Of two claims neither is said to go without; an unknown target may be the Pod's own.
     let stands = claim
+        .filter(|_| verdict == Verdict::Stale)
         .map(|claim| {
             format!(
                 "; Pod {} announces the port and gets none of it",
@@ -344,8 +338,51 @@ fn former_self(pod: &Pod) -> Option<crate::finding::Owner> {
     })
 }
 
-fn join(lacking: Option<String>, more: String) -> String {
-    lacking.map_or(more.clone(), |l| format!("{l}; {more}"))
+/// What judging or repairing a wrong rule still needs.
+fn lacking(judge: &Judge<'_>, verdict: Verdict, claims: &[Wanted<'_>], residence: &Residence) -> Vec<String> {
+    let mut out = Vec::new();
+    if residence.standing != Standing::Live {
+        out.extend(residence.lacking.iter().cloned());
+    } else if let Some(why) = judge.state.pods.completeness.why() {
+        out.push(format!("a complete Pod list from the API server ({why})"));
+    }
+    if claims.len() > 1 {
+        out.push("one owner of the port: its annotations contradict each other".to_owned());
+    }
+    if verdict == Verdict::Unknown {
+        return out;
+    }
+    if residence.standing == Standing::Live {
+        out.extend(judge.roster.repair_blockers());
+        out.extend(untold(judge));
+        let uid = residence.owner.as_ref().and_then(|owner| owner.uid.as_ref());
+        if let Some(pod) = uid.and_then(|uid| judge.roster.pod(uid))
+            && let NplAnnotation::Unreadable(why) = &pod.npl
+        {
+            out.push(format!("the annotation of Pod {} ({why})", pod.pod_name()));
+        }
+    }
+    if let [claim] = claims {
+        out.extend(contradicted(judge, claim));
+    }
+    out
+}
+
+/// The second witness, where the runtime did not speak.
+fn untold(judge: &Judge<'_>) -> Option<String> {
+    let what = "PodSandboxStatus of every sandbox from the runtime";
+    (!judge.state.runtime.is_complete()).then(|| what.to_owned())
+}
+
+/// What keeps a mapping from being made: the runtime gives the Pod another address.
+fn contradicted(judge: &Judge<'_>, claim: &Wanted<'_>) -> Option<String> {
+    (judge.roster.runtime_confirms(claim.pod, claim.ip) == Some(false)).then(|| {
+        format!(
+            "agreement of API and runtime on the address of Pod {}: its sandbox has not {}",
+            claim.pod.pod_name(),
+            claim.ip
+        )
+    })
 }
 
 fn is_of_this_node(judge: &Judge<'_>, residence: &Residence) -> bool {
@@ -402,11 +439,12 @@ fn missing_mapping(judge: &Judge<'_>) -> Vec<Finding> {
     for ((family, proto, node_port), claims) in &wanted {
         let [claim] = claims.as_slice() else { continue };
         let homes: Vec<_> = found.iter().filter(|(t, _)| t.family == *family).collect();
-        let any = homes.iter().any(|(table, chain)| {
+        let any = homes.iter().any(|(_, chain)| {
             chain.rules.iter().any(|rule| {
-                mapping(table, rule).is_some_and(|m| m.port == (*family, *proto, *node_port))
-                    // A rule that could not be read may be the one: then nothing is missing for sure.
-                    || (rule.spec.target.as_deref() == Some("DNAT") && rule.spec.dnat.is_none())
+                let spec = &rule.spec;
+                // A rule whose target could not be read may be the one: then nothing is missing for sure.
+                let takes = spec.proto == Some(*proto) && spec.dports.iter().any(|p| p.contains(*node_port));
+                spec.target.as_deref() == Some("DNAT") && (takes || spec.dnat.is_none())
             })
         });
         let jumps: Vec<_> = homes.iter().map(|(table, _)| missing_jumps(table)).collect();
@@ -458,18 +496,14 @@ fn missing(
             claim.ip
         ),
     )];
-    let mut lacking = judge.roster.repair_blockers();
     let xtables = &judge.state.xtables;
-    let mut verdict = Verdict::Missing;
-    if !xtables.is_complete() {
-        verdict = Verdict::Unknown;
-        lacking.push(format!(
-            "all iptables tables ({})",
-            xtables.completeness.why().unwrap_or("unknown")
-        ));
-    }
-    if !judge.state.runtime.is_complete() {
-        lacking.push("PodSandboxStatus of every sandbox from the runtime".to_owned());
+    let (verdict, mut lacking) = match xtables.completeness.why() {
+        None => (Verdict::Missing, judge.roster.repair_blockers()),
+        Some(why) => (Verdict::Unknown, vec![format!("all iptables tables ({why})")]),
+    };
+    if verdict == Verdict::Missing {
+        lacking.extend(untold(judge));
+        lacking.extend(contradicted(judge, claim));
     }
     let mut remedy = None;
     match homes {
@@ -498,22 +532,31 @@ fn missing(
         [] => {
             let text = format!("no {family} nat table has the chain {ANTREA_NPL_CHAIN}");
             evidence.push(Evidence::new(xtables.source_names(), text));
-            lacking.push("the controller's chain: restart the agent, which makes it".to_owned());
+            if verdict == Verdict::Missing {
+                lacking.push("the controller's chain: restart the agent, which makes it".to_owned());
+            }
         }
         _ => lacking.push("one table with the chain: several have it".to_owned()),
     }
     Finding {
         rule: MISSING_MAPPING.id,
         verdict,
-        why_not_repair: (!lacking.is_empty()).then(|| format!("a repair needs {}", lacking.join("; "))),
+        why_not_repair: super::why_not(verdict, &lacking),
         object: Object::NplMapping {
             pod: pod.clone(),
             entry: claim.entry.clone(),
         },
         owner: Some(owner_of(claim.pod, None)),
-        consequence: format!(
-            "Traffic to {proto} port {node_port} ({family}) of this node does not reach Pod {pod}."
-        ),
+        consequence: match verdict {
+            Verdict::Unknown => {
+                format!(
+                    "Whether {proto} port {node_port} ({family}) of this node reaches Pod {pod} cannot be told."
+                )
+            }
+            _ => format!(
+                "Traffic to {proto} port {node_port} ({family}) of this node does not reach Pod {pod}."
+            ),
+        },
         evidence,
         witnesses: vec![Witness::Api],
         remedy: remedy.filter(|_| verdict == Verdict::Missing),
