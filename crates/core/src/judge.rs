@@ -78,32 +78,17 @@ impl<'a> Judge<'a> {
     /// cache entry's times, or by its place in a chain that is only appended to, before a rule of a sandbox of known start
     /// (law 6).
     pub fn born(&self, id: &ContainerId, place: Option<(&XtChain, usize)>) -> Option<(Timestamp, Evidence)> {
-        let leases = self
-            .state
-            .ipam
-            .value
-            .leases
-            .iter()
-            .filter(|l| l.container.same_or_prefix(id));
-        let leased = leases.filter_map(|l| Some((l.modified_at?, &l.path)));
-        let cached = self
-            .state
-            .cni_cache
-            .value
-            .iter()
-            .filter(|e| e.container.same_or_prefix(id));
-        let cached = cached.filter_map(|e| Some((e.modified_at?, &e.path)));
-        let by_file = leased.chain(cached).min().map(|(at, path)| {
+        let by_file = self.roster.files(id).min().map(|(at, path)| {
             (
                 at,
                 Evidence::new(path, format!("{} existed at {at:.0}", id.short())),
             )
         });
-        let by_order = place.and_then(|(chain, index)| {
+        let by_order = place.filter(|(chain, _)| marks::is_append_only(&chain.name));
+        let by_order = by_order.and_then(|(chain, index)| {
             chain.rules.iter().skip(index + 1).find_map(|later| {
                 let mark = later.spec.comment.as_deref().and_then(marks::cni_comment)?;
-                let sandboxes = &self.state.runtime.value.sandboxes;
-                let sandbox = sandboxes.iter().find(|s| s.id.same_or_prefix(&mark.container))?;
+                let sandbox = self.roster.sandbox(&mark.container)?;
                 let at = sandbox.created_at?;
                 let text = format!(
                     "it stands before the rule of sandbox {}, made at {at:.0}",

@@ -66,6 +66,12 @@ pub fn hostport_mark(rule: &XtRule) -> Option<(CniMark, &str)> {
     Some((cni_comment(comment)?, unit))
 }
 
+/// True for a chain to which CNI plugins only append, so that its order is that of their ADDs: bridge's and ptp's
+/// masquerades (plugins `pkg/ip/ipmasq_iptables_linux.go`, `AppendUnique`) and portmap's jumps (`plugins/meta/portmap/chain.go`).
+pub fn is_append_only(chain: &str) -> bool {
+    ["POSTROUTING", PORTMAP_CHAIN].contains(&chain)
+}
+
 /// True for the name of the chain that bridge and ptp give a container for its masquerade: `CNI-` and 24 hex digits (plugins
 /// `pkg/utils/utils.go`, `FormatChainName`).
 pub fn is_masquerade_chain(name: &str) -> bool {

@@ -12,7 +12,10 @@ use std::{
 
 use crate::{
     finding::{Evidence, Owner, Witness},
-    model::{CacheEntry, ContainerId, NodeState, Pod, PodName, PodUid, Sandbox, SandboxState, Timestamp},
+    model::{
+        CacheEntry, Container, ContainerId, Lease, NodeState, Pod, PodName, PodUid, Sandbox, SandboxState,
+        Timestamp,
+    },
     settings::Settings,
 };
 
@@ -98,6 +101,29 @@ pub struct Since {
     pub lost: Vec<String>,
 }
 
+/// Things that name a container, found by any spelling of its ID ([`ContainerId::same_or_prefix`]).
+struct ById<'a, T> {
+    /// By the first 12 digits, which all spellings of one ID share.
+    by_short: HashMap<&'a str, Vec<(&'a ContainerId, &'a T)>>,
+}
+
+impl<'a, T> ById<'a, T> {
+    fn new(items: &'a [T], id: impl Fn(&'a T) -> &'a ContainerId) -> Self {
+        let mut by_short: HashMap<&str, Vec<_>> = HashMap::new();
+        for item in items {
+            let id = id(item);
+            by_short.entry(id.short()).or_default().push((id, item));
+        }
+        Self { by_short }
+    }
+
+    fn get<'i>(&'i self, id: &'i ContainerId) -> impl Iterator<Item = &'a T> + Clone + 'i {
+        let near = self.by_short.get(id.short()).into_iter().flatten();
+        near.filter(move |(own, _)| own.same_or_prefix(id))
+            .map(|(_, item)| *item)
+    }
+}
+
 /// Who lives on the node of one reading.
 pub struct Roster<'a> {
     state: &'a NodeState,
@@ -106,6 +132,12 @@ pub struct Roster<'a> {
     pods_by_ip: HashMap<IpAddr, Vec<&'a Pod>>,
     sandboxes_by_ip: HashMap<IpAddr, Vec<&'a Sandbox>>,
     cache_by_ip: HashMap<IpAddr, Vec<&'a CacheEntry>>,
+    sandboxes: ById<'a, Sandbox>,
+    containers: ById<'a, Container>,
+    recorded: ById<'a, ContainerId>,
+    cache: ById<'a, CacheEntry>,
+    leases: ById<'a, Lease>,
+    leased_ips: HashSet<IpAddr>,
     holders: HashMap<IpAddr, usize>,
     node_ips: HashSet<IpAddr>,
     uids: HashMap<&'a PodUid, &'a Pod>,
@@ -182,6 +214,12 @@ impl<'a> Roster<'a> {
             pods_by_ip,
             sandboxes_by_ip,
             cache_by_ip,
+            sandboxes: ById::new(&state.runtime.value.sandboxes, |s| &s.id),
+            containers: ById::new(&state.runtime.value.containers, |c| &c.id),
+            recorded: ById::new(&state.runtime.value.recorded_ids, |id| id),
+            cache: ById::new(&state.cni_cache.value, |e| &e.container),
+            leases: ById::new(&state.ipam.value.leases, |l| &l.container),
+            leased_ips: state.ipam.value.leases.iter().map(|l| l.ip).collect(),
             holders,
             node_ips,
             uids,
@@ -238,6 +276,19 @@ impl<'a> Roster<'a> {
                 .all(|s| s.ips.is_some() || s.host_network)
     }
 
+    /// The sandbox with this ID that the runtime lists.
+    pub fn sandbox(&self, id: &ContainerId) -> Option<&'a Sandbox> {
+        self.sandboxes.get(id).next()
+    }
+
+    /// Files that name a container, with the times of their last writing.
+    pub fn files<'i>(&'i self, id: &'i ContainerId) -> impl Iterator<Item = (Timestamp, &'a str)> + 'i {
+        let leased = self.leases.get(id);
+        let leased = leased.filter_map(|l| Some((l.modified_at?, l.path.as_str())));
+        let cached = self.cache.get(id);
+        leased.chain(cached.filter_map(|e| Some((e.modified_at?, e.path.as_str()))))
+    }
+
     /// The moment of judging.
     pub fn now(&self) -> Timestamp {
         self.now
@@ -270,7 +321,7 @@ impl<'a> Roster<'a> {
         self.in_pod_range(ip)
             || self.sandboxes_by_ip.contains_key(&ip)
             || self.cache_by_ip.contains_key(&ip)
-            || self.state.ipam.value.leases.iter().any(|l| l.ip == ip)
+            || self.leased_ips.contains(&ip)
             || self.pods_by_ip.get(&ip).is_some_and(|pods| {
                 pods.iter()
                     .any(|p| p.node.as_deref() == Some(&self.state.identity.name))
@@ -524,7 +575,7 @@ impl<'a> Roster<'a> {
     pub fn container(&self, id: &ContainerId, born: Option<Timestamp>) -> Residence {
         let runtime = &self.state.runtime;
         let source = runtime.source_names();
-        if let Some(sandbox) = runtime.value.sandboxes.iter().find(|s| s.id.same_or_prefix(id)) {
+        if let Some(sandbox) = self.sandboxes.get(id).next() {
             let owner = owner_of_sandbox(sandbox, None);
             let text = match sandbox.state {
                 SandboxState::Ready => format!("sandbox {} of Pod {} is ready", id.short(), sandbox.pod),
@@ -536,7 +587,7 @@ impl<'a> Roster<'a> {
             };
             return Residence::live(Some(owner), Witness::Cri, &source, text);
         }
-        if let Some(container) = runtime.value.containers.iter().find(|c| c.id.same_or_prefix(id)) {
+        if let Some(container) = self.containers.get(id).next() {
             let text = format!(
                 "container {} ({}) is known to the runtime",
                 id.short(),
@@ -544,13 +595,7 @@ impl<'a> Roster<'a> {
             );
             return Residence::live(None, Witness::Cri, &source, text);
         }
-        let cached = self
-            .state
-            .cni_cache
-            .value
-            .iter()
-            .find(|e| e.container.same_or_prefix(id));
-        let owner = cached.and_then(|entry| {
+        let owner = self.cache.get(id).next().and_then(|entry| {
             let pod = entry.pod.as_ref()?;
             Some(Owner {
                 namespace: pod.namespace.clone(),
@@ -640,14 +685,7 @@ impl<'a> Roster<'a> {
 
     /// Law 6: why an ADD may be running for this ID; `None` if none can.
     fn add_may_run(&self, id: &ContainerId, born: Option<Timestamp>) -> Option<String> {
-        if self
-            .state
-            .runtime
-            .value
-            .recorded_ids
-            .iter()
-            .any(|known| known.same_or_prefix(id))
-        {
+        if self.recorded.get(id).next().is_some() {
             return Some(format!(
                 "the end of an ADD: containerd's own records name {}",
                 id.short()
@@ -679,21 +717,9 @@ impl<'a> Roster<'a> {
 
     /// Law 7: a process in a namespace that CNI's files give to this container.
     fn life_in_namespace(&self, id: &ContainerId) -> Option<String> {
-        let cached = self
-            .state
-            .cni_cache
-            .value
-            .iter()
-            .filter(|e| e.container.same_or_prefix(id));
+        let cached = self.cache.get(id);
         let paths: Vec<&str> = cached.clone().filter_map(|e| e.netns.as_deref()).collect();
-        let leased = self
-            .state
-            .ipam
-            .value
-            .leases
-            .iter()
-            .filter(|l| l.container.same_or_prefix(id))
-            .map(|l| l.ip);
+        let leased = self.leases.get(id).map(|l| l.ip);
         let ips: Vec<IpAddr> = cached.flat_map(|e| e.ips.iter().copied()).chain(leased).collect();
         let namespace = self.state.namespaces.value.iter().find(|ns| {
             ns.has_process()

@@ -44,6 +44,9 @@ impl Place<'_> {
     }
 }
 
+/// Where a rule serves a port: its address, none for a node port.
+type Served<'a> = (Option<IpAddr>, Place<'a>);
+
 /// What the data plane does with an entry's first packet. The pairs are a source and its rule.
 pub(super) enum Sends {
     /// kube-proxy has rules for it, and none leads to the entry's endpoint.
@@ -58,8 +61,8 @@ pub(super) enum Sends {
 pub(super) struct DataPlane<'a> {
     /// By the endpoint that a rule leads to.
     endpoints: HashMap<(Proto, IpAddr, u16), Place<'a>>,
-    /// By protocol and port: the address that a rule is for, none for a node port.
-    fronts: HashMap<(Proto, u16), Vec<(Option<IpAddr>, Place<'a>)>>,
+    /// By protocol and port.
+    fronts: HashMap<(Proto, u16), Vec<Served<'a>>>,
     /// Why a rule that still sends there may have been missed.
     pub(super) untold: Option<String>,
 }

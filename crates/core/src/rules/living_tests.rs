@@ -499,3 +499,47 @@ fn nothing_is_claimed_of_what_cannot_be_told() {
     }
     assert_eq!(found.len(), 3);
 }
+
+#[test]
+fn a_cut_id_is_the_same_container() {
+    let mut state = node(vec![pod("web-0", 1, "10.10.1.2")]);
+    state.ipam.value.leases = vec![lease(
+        "10.10.1.2",
+        id("0001aaaaaaaaaaaa"),
+        at("2026-11-30T12:00:00Z"),
+    )];
+    for (cut, found) in [
+        ("0001aaaaaaaaa", 0),
+        ("0001aaaaaaaa", 0),
+        ("0001aaaaaaa", 1),
+        ("0001aaaaaaab", 1),
+    ] {
+        let sandbox = &mut state.runtime.value.sandboxes[0];
+        sandbox.id = ContainerId::new(cut);
+        assert_eq!(judge(&state).len(), found, "{cut}");
+    }
+}
+
+#[test]
+fn order_shows_age_only_in_a_chain_that_is_appended_to() {
+    let marked = |container: &ContainerId, chain: &str| XtRule {
+        line: format!("-A {chain} --comment {container} -j MASQUERADE"),
+        counters: None,
+        spec: XtMatch {
+            comment: Some(format!("name: \"lab\" id: \"{container}\"")),
+            target: Some("MASQUERADE".to_owned()),
+            ..XtMatch::default()
+        },
+    };
+    let verdict = |name: &str| {
+        let rules = vec![marked(&id("dead"), name), marked(&id("0001aaaaaaaaaaaa"), name)];
+        let state = with_tables(
+            node(vec![pod("web-0", 1, "10.10.1.2")]),
+            vec![nat(vec![chain(name, rules)])],
+        );
+        verdicts(&judge(&state))
+    };
+    let rule = "cni-rule-dead-sandbox";
+    assert_eq!(verdict("POSTROUTING"), vec![(rule, Verdict::Stale, true)]);
+    assert_eq!(verdict("SOMEBODYS-OWN"), vec![(rule, Verdict::Stale, false)]);
+}
