@@ -84,6 +84,16 @@ pub(crate) fn run_with(
     stdin: &[u8],
     env: &[(&str, OsString)],
 ) -> Result<Output, CommandError> {
+    run_within(TOOL_DEADLINE, argv, stdin, env)
+}
+
+/// [`run_with`] and a deadline of its own.
+pub(crate) fn run_within(
+    deadline: Duration,
+    argv: &[OsString],
+    stdin: &[u8],
+    env: &[(&str, OsString)],
+) -> Result<Output, CommandError> {
     let start = |source| CommandError::Start {
         command: shown(argv),
         source,
@@ -110,13 +120,13 @@ pub(crate) fn run_with(
     });
     let stdout = drain(child.stdout.take());
     let stderr = drain(child.stderr.take());
-    let status = wait(&mut child, TOOL_DEADLINE).map_err(start)?;
+    let status = wait(&mut child, deadline).map_err(start)?;
     let Some(status) = status else {
         let _ = child.kill();
         let _ = child.wait();
         return Err(CommandError::Deadline {
             command: shown(argv),
-            deadline: TOOL_DEADLINE,
+            deadline,
         });
     };
     let _ = writer.join();

@@ -14,6 +14,9 @@ use crate::error::LabError;
 use crate::node::Place;
 use crate::talk::Probe;
 
+/// How long one command may take. A repair sleeps for some seconds between its looks at the node, and this machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A command that ended.
 pub(super) struct Ran {
     /// Its exit code.
@@ -106,7 +109,8 @@ impl<'a> Show<'a> {
             "NO_COLOR=1"
         };
         let argv = [OsString::from("env"), colour.into(), self.sexton.clone().into()];
-        match place.run(argv.iter().chain(words)) {
+        let argv = place.enter(argv.iter().chain(words));
+        match cmd::run_within(PATIENCE, &argv, b"", &place.environment()) {
             Ok(output) => Ok(Ran {
                 code: 0,
                 stdout: output.stdout,

@@ -18,6 +18,10 @@ use crate::truth::{Protocol, Target};
 /// A request that is not answered by then has failed. The kernel sends a SYN again after one second, which would hide a lost one.
 const PATIENCE: Duration = Duration::from_millis(990);
 
+/// When a datagram, or a line on a stream, counts as lost. Nobody sends datagrams again, so a late answer hides nothing; how late it was is
+/// in the longest gap.
+const LOST: Duration = Duration::from_secs(5);
+
 /// How many connections of one client may be open at once.
 const MOST_OPEN: usize = 256;
 
@@ -52,10 +56,10 @@ async fn open(target: &Target) -> Result<BufReader<TcpStream>, String> {
     Ok(stream)
 }
 
-async fn within<T>(what: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    timeout(PATIENCE, what)
+async fn within<T>(patience: Duration, what: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(patience, what)
         .await
-        .unwrap_or_else(|_| Err("no answer within 990 ms".into()))
+        .unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
 }
 
 /// New connections, `rate` a second, each tried once.
@@ -75,7 +79,7 @@ pub(super) async fn connections(target: Arc<Target>, rate: u32, mut stopped: wat
                 // By the clock from the start, so that what a busy machine was late for is made up and the rate holds.
                 sent += 1;
                 let target = target.clone();
-                open_now.spawn(async move { within(open(&target)).await.map(drop) });
+                open_now.spawn(async move { within(PATIENCE, open(&target)).await.map(drop) });
             }
         }
     }
@@ -100,7 +104,7 @@ pub(super) async fn stream(target: Arc<Target>, pause: Duration, mut stopped: wa
             _ = tick.tick() => {}
         }
         number += 1;
-        let outcome = within(async {
+        let outcome = within(LOST, async {
             let stream = match &mut connection {
                 Some(stream) => stream,
                 None => connection.insert(open(&target).await?),
@@ -159,9 +163,12 @@ pub(super) async fn sequence(
     let mut end = None;
     loop {
         while let Some(entry) = waiting.first_entry()
-            && entry.get().elapsed() > PATIENCE
+            && entry.get().elapsed() > LOST
         {
-            count.took(Err(format!("datagram {}: no answer within 990 ms", entry.key())));
+            count.took(Err(format!(
+                "datagram {}: no answer within {LOST:?}",
+                entry.key()
+            )));
             entry.remove();
         }
         // After the stop only the answers that are on their way are waited for.
@@ -169,7 +176,7 @@ pub(super) async fn sequence(
             break;
         }
         tokio::select! {
-            _ = stopped.changed(), if end.is_none() => end = Some(Instant::now() + PATIENCE),
+            _ = stopped.changed(), if end.is_none() => end = Some(Instant::now() + LOST),
             _ = tick.tick() => {
                 if end.is_none() {
                     number += 1;

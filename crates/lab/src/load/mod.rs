@@ -68,6 +68,7 @@ impl Load {
                     source: errno.into(),
                 }
             })?;
+            go_first();
             // All on this thread, so that every socket is in the clients' namespace.
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -103,6 +104,12 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }
+}
+
+/// Puts the calling thread before others, as far as this user may. Clients and servers stand for machines of their own: that a busy test
+/// machine does not let them run is no failure of the node.
+pub(crate) fn go_first() {
+    let _ = rustix::process::setpriority_process(None, -10);
 }
 
 async fn talk(

@@ -28,7 +28,7 @@ pub struct Line {
     pub kind: Kind,
     /// Requests that were sent and answered, or failed.
     pub requests: u64,
-    /// Those of them that failed: no answer within a second, a reset, another Pod's answer, an answer out of order.
+    /// Those of them that failed: no connection within a second, no answer within five, a reset, another Pod's answer, an answer out of order.
     pub failed: u64,
     /// The first failure.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -155,6 +155,7 @@ impl LabNode {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("lab")
+            .on_thread_start(crate::load::go_first)
             .enable_all()
             .build()
             .map_err(io)?;
