@@ -7,7 +7,8 @@ use crate::{
     finding::{Evidence, Finding, XtPlace},
     marks,
     model::{
-        ContainerId, CtEntry, CtTuple, Family, NodeState, NplAnnotation, Proto, Timestamp, XtChain, XtTable,
+        ContainerId, CtEntry, CtTuple, Family, NodeState, NplAnnotation, Proto, Sandbox, Timestamp, XtChain,
+        XtTable,
     },
     roster::{Roster, Since},
     rules::{self, Rule},
@@ -27,6 +28,7 @@ pub struct Judge<'a> {
     pub services: ServiceMap<'a>,
     /// The numbers.
     pub settings: &'a Settings,
+    started: HashMap<usize, Vec<(usize, &'a Sandbox)>>,
 }
 
 impl<'a> Judge<'a> {
@@ -50,7 +52,9 @@ impl<'a> Judge<'a> {
                 .unwrap_or_default(),
         };
         let roster = Roster::new(state, settings, now, since);
+        let started = started(state, &roster);
         Self {
+            started,
             state,
             roster,
             answering,
@@ -84,18 +88,16 @@ impl<'a> Judge<'a> {
                 Evidence::new(path, format!("{} existed at {at:.0}", id.short())),
             )
         });
-        let by_order = place.filter(|(chain, _)| marks::is_append_only(&chain.name));
-        let by_order = by_order.and_then(|(chain, index)| {
-            chain.rules.iter().skip(index + 1).find_map(|later| {
-                let mark = later.spec.comment.as_deref().and_then(marks::cni_comment)?;
-                let sandbox = self.roster.sandbox(&mark.container)?;
-                let at = sandbox.created_at?;
-                let text = format!(
-                    "it stands before the rule of sandbox {}, made at {at:.0}",
-                    sandbox.id.short()
-                );
-                Some((at, Evidence::new(chain.name.clone(), text)))
-            })
+        let by_order = place.and_then(|(chain, index)| {
+            let started = self.started.get(&std::ptr::from_ref(chain).addr())?;
+            let after = started.partition_point(|(at, _)| *at <= index);
+            let (_, sandbox) = started.get(after)?;
+            let at = sandbox.created_at?;
+            let text = format!(
+                "it stands before the rule of sandbox {}, made at {at:.0}",
+                sandbox.id.short()
+            );
+            Some((at, Evidence::new(chain.name.clone(), text)))
         });
         by_file.into_iter().chain(by_order).min_by_key(|(at, _)| *at)
     }
@@ -114,6 +116,22 @@ impl<'a> Judge<'a> {
         let name = name.to_owned();
         self.state.xtables.value.iter().filter(move |t| t.name == name)
     }
+}
+
+/// Where in the chains that plugins append to rules stand that name a sandbox of known start, by a chain's place in memory.
+fn started<'a>(state: &'a NodeState, roster: &Roster<'a>) -> HashMap<usize, Vec<(usize, &'a Sandbox)>> {
+    let chains = state.xtables.value.iter().flat_map(|table| &table.chains);
+    chains
+        .filter(|chain| marks::is_append_only(&chain.name))
+        .map(|chain| {
+            let marked = chain.rules.iter().enumerate().filter_map(|(index, rule)| {
+                let mark = rule.spec.comment.as_deref().and_then(marks::cni_comment)?;
+                let sandbox = roster.sandbox(&mark.container)?;
+                sandbox.created_at.map(|_| (index, sandbox))
+            });
+            (std::ptr::from_ref(chain).addr(), marked.collect())
+        })
+        .collect()
 }
 
 /// What a connection is known by from one reading to the next.

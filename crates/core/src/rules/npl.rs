@@ -1,6 +1,6 @@
 //! NodePortLocal: mappings that Pods announce against the DNAT rules that the kernel has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Part, Rule};
@@ -8,7 +8,7 @@ use crate::{
     finding::{Evidence, Finding, Object, Verdict, Witness},
     judge::Judge,
     marks::ANTREA_NPL_CHAIN,
-    model::{Family, NodeState, NplAnnotation, NplEntry, Pod, Proto, XtChain, XtRule, XtTable},
+    model::{Family, NodeState, NplAnnotation, NplEntry, Pod, PortRange, Proto, XtChain, XtRule, XtTable},
     plan::{Probe, Remedy, XtEdit},
     roster::{Residence, Standing, owner_of},
 };
@@ -144,9 +144,15 @@ fn stale_target(judge: &Judge<'_>) -> Vec<Finding> {
             .iter()
             .map(|rule| (rule, mapping(table, rule)))
             .collect();
-        for (rule, mapping) in &mappings {
+        let mut first: Places = HashMap::new();
+        for (at, (_, mapping)) in mappings.iter().enumerate() {
+            if let Some(mapping) = mapping {
+                first.entry((mapping.port, mapping.target)).or_insert(at);
+            }
+        }
+        for (at, (rule, mapping)) in mappings.iter().enumerate() {
             let found = match mapping {
-                Some(mapping) => judge_mapping(judge, table, mapping, &mappings, &wanted),
+                Some(mapping) => judge_mapping(judge, table, (at, mapping), &first, &wanted),
                 None => unreadable(table, rule),
             };
             findings.extend(found);
@@ -154,6 +160,9 @@ fn stale_target(judge: &Judge<'_>) -> Vec<Finding> {
     }
     findings
 }
+
+/// Where in a chain the first rule stands that leads from a port to a target.
+type Places = HashMap<(Port, SocketAddr), usize>;
 
 /// A DNAT whose target was not printed or that matches more than a port: it is in the controller's chain, and not in the
 /// controller's form.
@@ -187,8 +196,8 @@ fn object(table: &XtTable, rule: &XtRule) -> Object {
 fn judge_mapping(
     judge: &Judge<'_>,
     table: &XtTable,
-    mapping: &Mapping<'_>,
-    all: &[(&XtRule, Option<Mapping<'_>>)],
+    (own_at, mapping): (usize, &Mapping<'_>),
+    first: &Places,
     wanted: &HashMap<Port, Vec<Wanted<'_>>>,
 ) -> Option<Finding> {
     let claims = wanted.get(&mapping.port).map_or(&[][..], Vec::as_slice);
@@ -232,11 +241,8 @@ fn judge_mapping(
     let mut add = Vec::new();
     let mut probes = Vec::new();
     // The first rule for a port is the one that works.
-    let right =
-        |m: &Mapping<'_>| m.port == mapping.port && claim.is_some_and(|claim| m.target == claim.target());
-    let right_at = all.iter().position(|(_, m)| m.as_ref().is_some_and(right));
-    let own_at = all.iter().position(|(rule, _)| std::ptr::eq(*rule, mapping.rule));
-    let shadowed = right_at.is_some_and(|right| own_at.is_some_and(|own| right < own));
+    let right_at = claim.and_then(|claim| first.get(&(mapping.port, claim.target())));
+    let shadowed = right_at.is_some_and(|right| *right < own_at);
     if let Some(claim) = claim {
         let shown = judge.state.pods.source_names();
         let text = format!(
@@ -436,25 +442,68 @@ fn missing_mapping(judge: &Judge<'_>) -> Vec<Finding> {
     let mut wanted: Vec<_> = wanted(judge.state).into_iter().collect();
     wanted.sort_by_key(|((family, proto, port), _)| (*family, *proto, *port));
     let found: Vec<_> = chains(judge).collect();
-    for ((family, proto, node_port), claims) in &wanted {
+    let taken = Taken::of(&found);
+    let gone = [Family::Ipv4, Family::Ipv6].map(|family| (family, jump_gone(&found, family)));
+    for (port, claims) in &wanted {
         let [claim] = claims.as_slice() else { continue };
-        let homes: Vec<_> = found.iter().filter(|(t, _)| t.family == *family).collect();
-        let any = homes.iter().any(|(_, chain)| {
-            chain.rules.iter().any(|rule| {
-                let spec = &rule.spec;
-                // A rule whose target could not be read may be the one: then nothing is missing for sure.
-                let takes = spec.proto == Some(*proto) && spec.dports.iter().any(|p| p.contains(*node_port));
-                spec.target.as_deref() == Some("DNAT") && (takes || spec.dnat.is_none())
-            })
-        });
-        let jumps: Vec<_> = homes.iter().map(|(table, _)| missing_jumps(table)).collect();
-        let jump_gone = !homes.is_empty() && jumps.iter().all(|missing| !missing.is_empty());
-        if any && !jump_gone {
+        let family = port.0;
+        let any = taken.takes(*port);
+        if any && !gone.contains(&(family, true)) {
             continue;
         }
-        findings.push(missing(judge, claim, *family, &homes, any));
+        let homes: Vec<_> = found.iter().filter(|(table, _)| table.family == family).collect();
+        findings.push(missing(judge, claim, family, &homes, any));
     }
     findings
+}
+
+/// True if none of the family's tables with the chain jumps to it.
+fn jump_gone(found: &[(&XtTable, &XtChain)], family: Family) -> bool {
+    let mut homes = found
+        .iter()
+        .filter(|(table, _)| table.family == family)
+        .peekable();
+    homes.peek().is_some() && homes.all(|(table, _)| !missing_jumps(table).is_empty())
+}
+
+/// The ports that some DNAT of the chain takes.
+#[derive(Default)]
+struct Taken {
+    single: HashSet<Port>,
+    ranges: Vec<(Family, Proto, PortRange)>,
+    /// Families with a rule whose target could not be read: it may be the one, so nothing is missing for sure.
+    unreadable: HashSet<Family>,
+}
+
+impl Taken {
+    fn of(found: &[(&XtTable, &XtChain)]) -> Self {
+        let mut out = Self::default();
+        for (table, chain) in found {
+            let specs = chain.rules.iter().map(|rule| &rule.spec);
+            for spec in specs.filter(|spec| spec.target.as_deref() == Some("DNAT")) {
+                if spec.dnat.is_none() {
+                    out.unreadable.insert(table.family);
+                }
+                let Some(proto) = spec.proto else { continue };
+                for ports in &spec.dports {
+                    if ports.first == ports.last {
+                        out.single.insert((table.family, proto, ports.first));
+                    } else {
+                        out.ranges.push((table.family, proto, *ports));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn takes(&self, (family, proto, port): Port) -> bool {
+        let in_range =
+            |&(f, p, range): &(Family, Proto, PortRange)| f == family && p == proto && range.contains(port);
+        self.unreadable.contains(&family)
+            || self.single.contains(&(family, proto, port))
+            || self.ranges.iter().any(in_range)
+    }
 }
 
 /// Jumps to the chain that the table lacks: one in PREROUTING and one in OUTPUT are expected.
