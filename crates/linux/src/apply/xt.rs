@@ -55,7 +55,7 @@ impl Hands<'_> {
                 return Ok(Applied::AlreadyGone);
             }
             match self.run(&todo.text(&self.edit.place.table), own)? {
-                None => return self.check(&before, todo, own),
+                None => return self.check(todo, own),
                 Some(message) if self.read()? == before => {
                     return Err(Applied::Failed(format!(
                         "{} changed nothing: {message}",
@@ -109,20 +109,11 @@ impl Hands<'_> {
         Ok((!output.status.success()).then_some(output.stderr))
     }
 
-    /// Reads the table back. A rule of ours that a writer added as well is there twice now: ours is taken away again.
-    fn check(&self, before: &XtTable, todo: Todo<'_>, own: &mut HashSet<u32>) -> Result<Applied, Applied> {
+    /// Reads the table back. A rule of ours that a writer added as well is there twice now: ours is taken away again. One that we
+    /// took away and that is there all the same was made again at once: who looks again later sees it and names the writer.
+    fn check(&self, todo: Todo<'_>, own: &mut HashSet<u32>) -> Result<Applied, Applied> {
         let table = self.read()?;
-        let (before, after) = (Copies::of(before), Copies::of(&table));
-        let (asked, added) = (Copies::named(&todo.delete), Copies::named(&todo.add));
-        let remaining = todo
-            .delete
-            .iter()
-            .find(|line| after.get(line) + asked.get(line) > before.get(line) + added.get(line));
-        if let Some(line) = remaining {
-            return Ok(Applied::Failed(format!(
-                "iptables reports success, and the rule is there: {line}"
-            )));
-        }
+        let after = Copies::of(&table);
         if let Some(line) = todo.add.iter().find(|line| after.get(line) == 0) {
             return Ok(Applied::Failed(format!(
                 "iptables reports success, and the rule is not there: {line}"
@@ -179,12 +170,6 @@ impl<'a> Copies<'a> {
     fn of(table: &'a XtTable) -> Self {
         let mut out = Self::default();
         table.rules().for_each(|(_, rule)| out.add(&rule.line));
-        out
-    }
-
-    fn named(lines: &[&'a str]) -> Self {
-        let mut out = Self::default();
-        lines.iter().for_each(|line| out.add(line));
         out
     }
 
