@@ -1,6 +1,6 @@
 //! `sexton repair`: judge again, apply, verify, report.
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, path::Path};
 
 use anyhow::Context as _;
 use owo_colors::OwoColorize as _;
@@ -10,7 +10,7 @@ use sexton_core::{
     model::Timestamp,
     node::Probed,
     plan::{self, Plan},
-    repair::{self, Order, Outcome, Round},
+    repair::{self, Order, Outcome, RepairError, Round},
     report::Report,
 };
 
@@ -56,12 +56,21 @@ pub fn run(args: &RepairArgs) -> anyhow::Result<u8> {
         plan: reviewed,
         probe: !args.no_probe,
     };
-    let round = repair::round(&mut node, &mut journal, order).with_context(|| {
-        format!(
-            "the repair did not finish; what it did is in {}",
-            journal.path.display()
-        )
-    })?;
+    let round = match repair::round(&mut node, &mut journal, order) {
+        Ok(round) => round,
+        Err(RepairError::Plan(refused)) => {
+            journal.discard();
+            return Err(refused).with_context(|| refusal(args));
+        }
+        Err(stopped) => {
+            return Err(stopped).with_context(|| {
+                format!(
+                    "the repair did not finish; what it did is in {}",
+                    journal.path.display()
+                )
+            });
+        }
+    };
     let path = journal.path.display().to_string();
     emit(None, |out| write_round(&round, args.output, &path, started, out))?;
     let unjudged = round.remaining.iter().any(|f| f.verdict == Verdict::Unknown);
@@ -72,6 +81,12 @@ pub fn run(args: &RepairArgs) -> anyhow::Result<u8> {
     })
 }
 
+/// That a plan file is not carried out.
+fn refusal(args: &RepairArgs) -> String {
+    let path = args.plan.as_deref().unwrap_or(Path::new("of this run"));
+    format!("the plan {} is refused, and nothing was changed", path.display())
+}
+
 /// Without `--yes`: the plan, and that nothing was changed.
 fn show(node: &mut sexton_linux::LinuxNode, args: &RepairArgs, reviewed: Option<Plan>) -> anyhow::Result<u8> {
     let settings = args.settings.settings();
@@ -79,7 +94,7 @@ fn show(node: &mut sexton_linux::LinuxNode, args: &RepairArgs, reviewed: Option<
     let now = source::now();
     let plan = match reviewed {
         Some(plan) => {
-            plan.check(&state, now).context("the plan is refused")?;
+            plan.check(&state, now).with_context(|| refusal(args))?;
             plan
         }
         None => {
