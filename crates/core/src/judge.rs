@@ -10,7 +10,7 @@ use crate::{
         ContainerId, CtEntry, CtTuple, Family, NodeState, NplAnnotation, Proto, Sandbox, Timestamp, XtChain,
         XtTable,
     },
-    roster::{Roster, Since},
+    roster::{Residence, Roster, Since},
     rules::{self, Rule},
     services::ServiceMap,
     settings::Settings,
@@ -29,6 +29,8 @@ pub struct Judge<'a> {
     /// The numbers.
     pub settings: &'a Settings,
     started: HashMap<usize, Vec<(usize, &'a Sandbox)>>,
+    /// Networks that the runtime which was read is known to use; empty where that does not matter.
+    networks: HashSet<String>,
 }
 
 impl<'a> Judge<'a> {
@@ -60,7 +62,20 @@ impl<'a> Judge<'a> {
             answering,
             services: ServiceMap::new(state),
             settings,
+            networks: networks_of_the_runtime(state),
         }
+    }
+
+    /// Who a container ID belongs to that an object of this CNI network names. In a recording nobody looked for other
+    /// runtimes (law 5), so a container of a network that the runtime is not known to use may well be another one's:
+    /// podman's, nerdctl's.
+    pub fn container(&self, network: &str, id: &ContainerId, born: Option<Timestamp>) -> Residence {
+        let residence = self.roster.container(id, born);
+        if !residence.is_dead() || self.networks.is_empty() || self.networks.contains(network) {
+            return residence;
+        }
+        let why = format!("the runtime of network {network:?}, in which no sandbox is that was read");
+        Residence::unknown(residence.owner, residence.evidence, vec![why])
     }
 
     /// Everything that the given rules find, in the order of the rules and of the objects.
@@ -132,6 +147,26 @@ fn started<'a>(state: &'a NodeState, roster: &Roster<'a>) -> HashMap<usize, Vec<
             (std::ptr::from_ref(chain).addr(), marked.collect())
         })
         .collect()
+}
+
+/// The networks that CNI's configuration names, and those of objects whose sandbox the runtime lists. None where other runtimes
+/// were looked for: there they need not be told apart by their networks.
+fn networks_of_the_runtime(state: &NodeState) -> HashSet<String> {
+    let runtime = &state.runtime.value;
+    if runtime.looked_for_others {
+        return HashSet::new();
+    }
+    let known = |id: &ContainerId| runtime.sandboxes.iter().any(|s| s.id.same_or_prefix(id));
+    let configured = state.cni_config.value.iter().map(|c| c.name.clone());
+    let mut networks: HashSet<String> = configured.collect();
+    let cached = state.cni_cache.value.iter().filter(|e| known(&e.container));
+    networks.extend(cached.map(|e| e.network.clone()));
+    let leases = state.ipam.value.leases.iter().filter(|l| known(&l.container));
+    networks.extend(leases.map(|l| l.network.clone()));
+    let rules = state.xtables.value.iter().flat_map(XtTable::rules);
+    let marks = rules.filter_map(|(_, rule)| marks::cni_comment(rule.spec.comment.as_deref()?));
+    networks.extend(marks.filter(|m| known(&m.container)).map(|m| m.network));
+    networks
 }
 
 /// What a connection is known by from one reading to the next.

@@ -61,7 +61,7 @@ impl Residence {
         }
     }
 
-    fn unknown(owner: Option<Owner>, evidence: Vec<Evidence>, why: Vec<String>) -> Self {
+    pub(crate) fn unknown(owner: Option<Owner>, evidence: Vec<Evidence>, why: Vec<String>) -> Self {
         Self {
             standing: Standing::Unknown,
             owner,
@@ -673,7 +673,8 @@ impl<'a> Roster<'a> {
             let why = runtime.completeness.why().unwrap_or("unknown");
             lacking.push(format!("the runtime's list of sandboxes ({why})"));
         }
-        lacking.extend(self.cri_doubt.clone());
+        let doubt = self.cri_doubt.iter();
+        lacking.extend(doubt.map(|doubt| format!("the node's own runtime ({doubt})")));
         for other in runtime.value.runtimes.iter().filter(|r| !r.read) {
             lacking.push(format!(
                 "the containers of {:?} at {} ({})",

@@ -65,9 +65,7 @@ fn judge_rule(
 ) -> Option<Finding> {
     let rule = chain.rules.get(index)?;
     let born = judge.born(&mark.container, Some((chain, index)));
-    let residence = judge
-        .roster
-        .container(&mark.container, born.as_ref().map(|b| b.0));
+    let residence = judge.container(&mark.network, &mark.container, born.as_ref().map(|b| b.0));
     if residence.standing == Standing::Live {
         return None;
     }

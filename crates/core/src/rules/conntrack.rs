@@ -202,6 +202,7 @@ fn dead_endpoint(
     if backends.serves(ip, port) {
         return None;
     }
+    let target = SocketAddr::new(ip, port);
     // A load balancer's address may be the node's own, and a Pod's hostPort behind it (k3s' servicelb).
     let claim = today.get(&(entry.proto, entry.original.dport));
     if judge.roster.is_node_ip(entry.original.dst) && claim.is_some_and(|targets| targets.contains(&ip)) {
@@ -218,7 +219,7 @@ fn dead_endpoint(
     draft.evidence.push(Evidence::new(
         judge.state.endpoint_slices.source_names(),
         format!(
-            "Service {name} port {} is served by {count} endpoints, and {ip}:{port} is none of them",
+            "Service {name} port {} is served by {count} endpoints, and {target} is none of them",
             served.port.port
         ),
     ));
@@ -234,7 +235,7 @@ fn dead_endpoint(
         "others serve it"
     };
     let text = format!(
-        "Client {} keeps sending its packets for Service {name} to {ip}:{port}, which serves it no more; {left}.",
+        "Client {} keeps sending its packets for Service {name} to {target}, which serves it no more; {left}.",
         entry.original.src
     );
     Some(draft.finding(judge, &UDP_DEAD_ENDPOINT, entry, &at, text))
@@ -405,6 +406,10 @@ fn undnatted_all(judge: &Judge<'_>) -> Vec<Finding> {
 fn undnatted(judge: &Judge<'_>, plane: &DataPlane<'_>, entry: &CtEntry) -> Option<Finding> {
     // In another zone the same connection is seen before its translation in a further one (OVN, Antrea's OVS).
     if entry.is_dnat() || entry.zone != 0 {
+        return None;
+    }
+    // An answer came from that very address: a node-local cache whose interface was not read.
+    if !entry.flags.unreplied {
         return None;
     }
     // A load balancer's address may rightly be reached untranslated: it is somebody else's machine.

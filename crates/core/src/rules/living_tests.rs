@@ -154,6 +154,9 @@ fn an_untranslated_entry_of_another_zone_is_translated_further_on() {
     let mut state = dns_node();
     state.conntrack.value.entries = vec![udp("10.10.1.200", 40000, "10.96.0.10", 53, "10.96.0.10", 53)];
     let rule = "conntrack-undnatted-vip";
+    // An answer comes from somebody at that very address.
+    assert_eq!(verdicts(&judge(&state)), vec![]);
+    state.conntrack.value.entries[0].flags.unreplied = true;
     assert_eq!(verdicts(&judge(&state)), vec![(rule, Verdict::Stale, true)]);
     state.conntrack.value.entries[0].zone = 9;
     assert_eq!(verdicts(&judge(&state)), vec![]);

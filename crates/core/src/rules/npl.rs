@@ -318,6 +318,9 @@ fn consequence(
     }
     let behind = match (verdict, residence.standing, &residence.owner) {
         (Verdict::Unknown, ..) => format!("is sent to {ip}, and who lives there cannot be told"),
+        (_, Standing::Live, Some(other)) if claim.is_none() => {
+            format!("reaches Pod {}, which is not of this node", other.pod_name())
+        }
         (_, Standing::Live, Some(other)) => format!("reaches Pod {} instead", other.pod_name()),
         _ => format!("is sent to {ip}, where nobody lives"),
     };
