@@ -185,8 +185,9 @@ impl LabNode {
         let client = hold(place, &argv, "the clients' namespace", &mut guard.holders)?;
         teardown::remember(place, &[node, init, client])?;
         link_namespaces(place, init, client)?;
-        connect(place)?;
+        // Before there is a link: each takes its own settings from these when it is made.
         sysctls(place)?;
+        connect(place)?;
 
         let api = Api::start(place, &options, machine_id, tokio.handle())?;
         let engine = Engine::new(place, options.runtime);
