@@ -144,6 +144,8 @@ pub struct Roster<'a> {
     ready_uids: HashSet<&'a PodUid>,
     since: Since,
     cri_doubt: Option<String>,
+    /// The same for the whole reading, and asked for every finding.
+    blockers: Vec<String>,
     addresses_untold: Vec<&'a Sandbox>,
 }
 
@@ -226,9 +228,11 @@ impl<'a> Roster<'a> {
             ready_uids,
             since,
             cri_doubt: None,
+            blockers: Vec::new(),
             addresses_untold,
         };
         roster.cri_doubt = roster.doubt_cri();
+        roster.blockers = roster.find_blockers();
         roster
     }
 
@@ -758,6 +762,10 @@ impl<'a> Roster<'a> {
 
     /// What stops every repair on this node (laws 4 and 9).
     pub fn repair_blockers(&self) -> Vec<String> {
+        self.blockers.clone()
+    }
+
+    fn find_blockers(&self) -> Vec<String> {
         let mut out = Vec::new();
         if !self.state.live {
             out.push("the node itself: this is a recording".to_owned());
