@@ -828,12 +828,16 @@ fn same_netns_path(a: &str, b: &str) -> bool {
 
 fn describe(pod: &Pod) -> String {
     let uid = pod.uid.as_ref().map_or("no UID", PodUid::as_str);
+    let since = pod
+        .created_at
+        .map(|at| format!(", since {at:.0}"))
+        .unwrap_or_default();
     let state = if pod.deleting_since.is_some() {
         ", terminating"
     } else {
         ""
     };
-    format!("{uid}{state}")
+    format!("{uid}{since}{state}")
 }
 
 /// The owner that a Pod is.

@@ -143,7 +143,7 @@ impl State<'_> {
         let mut lacks = Vec::new();
         lacks.extend(self.cut.map(|cut| format!("the text is cut off: {cut}")));
         if self.left_out > 0 && lacks.is_empty() {
-            lacks.push(format!("{} lines could not be read", self.left_out));
+            lacks.push(format!("lines that could not be read: {}", self.left_out));
         }
         if let Some(counted) = self.counted.filter(|counted| *counted != seen) {
             lacks.push(format!("the tool counted {counted} entries and {seen} were read"));

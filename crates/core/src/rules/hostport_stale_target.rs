@@ -119,11 +119,16 @@ fn consequence(verdict: Verdict, unit: &Unit<'_>, rival: Option<&Rival<'_>>) -> 
         _ if verdict == Verdict::Unknown => {
             format!("Whether the rule of host port {ports} serves anybody cannot be told.")
         }
-        Some(Rival { who, later: true, .. }) => format!(
-            "Traffic to host port {ports} never reaches Pod {who}: this older rule of a dead sandbox takes it first."
+        Some(Rival {
+            who,
+            shared,
+            later: true,
+            ..
+        }) => format!(
+            "Traffic to host port {shared} never reaches Pod {who}: this older rule of a dead sandbox takes it first."
         ),
-        Some(Rival { who, .. }) => format!(
-            "The rule of Pod {who} takes host port {ports} before this one of a dead sandbox, which would take it as soon as that is gone."
+        Some(Rival { who, shared, .. }) => format!(
+            "The rule of Pod {who} takes host port {shared} before this one of a dead sandbox, which would take it as soon as that is gone."
         ),
         None if unit.rules.iter().all(|rule| rule.spec.dnat.is_none()) => {
             format!("The rule of host port {ports} is left of a dead sandbox, and leads nowhere.")
@@ -137,6 +142,8 @@ struct Rival<'a> {
     line: &'a str,
     unit: &'a str,
     who: String,
+    /// The ports that both take, in words.
+    shared: String,
     /// It stands behind the dead one.
     later: bool,
 }
@@ -155,7 +162,14 @@ fn rival<'a>(
     let mut rivals = all.filter_map(|(rule, later)| {
         let (mark, name) = marks::hostport_mark(rule)?;
         let other = table.chain(name).map_or(&[][..], |c| c.rules.as_slice());
-        if !unit.rules.iter().any(|a| other.iter().any(|b| overlaps(a, b))) {
+        let mut shared: Vec<String> = unit
+            .rules
+            .iter()
+            .filter(|a| other.iter().any(|b| overlaps(a, b)))
+            .map(ports)
+            .collect();
+        shared.dedup();
+        if shared.is_empty() {
             return None;
         }
         let alive = judge.roster.container(&mark.container, None);
@@ -163,6 +177,7 @@ fn rival<'a>(
             line: &rule.line,
             unit: name,
             who: crate::plan::pod_or_nobody(alive.owner.map(|o| o.pod_name()).as_ref()),
+            shared: shared.join(" and "),
             later,
         })
     });

@@ -406,7 +406,7 @@ fn a_host_port_of_two_protocols_is_one_unit() {
     assert_eq!(object_counts(&state).get("xt-unit"), Some(&2));
     assert_eq!(
         found[0].consequence,
-        "Traffic to host port tcp 53 and udp 53 never reaches Pod voice/web-0: this older rule of a dead sandbox takes it first."
+        "Traffic to host port tcp 53 never reaches Pod voice/web-0: this older rule of a dead sandbox takes it first."
     );
     let Some(crate::plan::Remedy::Xt(edit)) = &found[0].remedy else {
         panic!("no edit")

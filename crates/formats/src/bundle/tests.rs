@@ -469,9 +469,9 @@ fn what_cannot_be_read_is_said_and_the_rest_is_used() {
         "node  at 
 pods.json (taken as all Pods of the node): 1 items, not complete: the JSON is cut off (EOF while parsing a string), line 1 column 79
 services.json: 0 items, not complete: not a Kubernetes list
-iptables-save.txt: 1 items, not complete: 1 lines could not be read
+iptables-save.txt: 1 items, not complete: lines that could not be read: 1
 ip6tables-save.txt: 0 items, not complete: the text holds no table: either none exists or the command failed
-conntrack.txt: 0 items, not complete: 1 lines could not be read
+conntrack.txt: 0 items, not complete: lines that could not be read: 1
 unread notes.md: neither its name nor its content says what it is
 unread meta.json: not the JSON that was expected: EOF while parsing an object at line 1 column 1
 problem pods.json:1:79: the JSON is cut off (EOF while parsing a string); 1 items before it are used

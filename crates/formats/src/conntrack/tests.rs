@@ -201,7 +201,7 @@ fn a_cut_or_broken_line_costs_itself() {
     assert_eq!(entries.len(), 1);
     assert_eq!(
         output.completeness,
-        Completeness::Partial("1 lines could not be read".to_owned())
+        Completeness::Partial("lines that could not be read: 1".to_owned())
     );
     assert!(
         output.problems[0]

@@ -412,7 +412,7 @@ impl<'s, 'i> State<'s, 'i> {
         lacks.extend(self.cut.as_ref().map(|cut| format!("the text is cut off: {cut}")));
         lacks.append(&mut self.incompatible);
         if self.left_out > 0 && self.cut.is_none() {
-            lacks.push(format!("{} lines could not be read", self.left_out));
+            lacks.push(format!("lines that could not be read: {}", self.left_out));
         }
         self.output.completeness = if !self.any {
             Completeness::Unavailable(if lacks.is_empty() {

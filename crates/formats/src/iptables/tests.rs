@@ -197,7 +197,7 @@ fn a_broken_line_costs_itself() {
     assert_eq!(output.tables[0].rules().count(), 1);
     assert_eq!(
         output.completeness,
-        Completeness::Partial("1 lines could not be read".to_owned())
+        Completeness::Partial("lines that could not be read: 1".to_owned())
     );
     assert_eq!(output.problems[0].place, "f:6");
     assert!(

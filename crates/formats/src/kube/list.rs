@@ -304,13 +304,13 @@ impl<'a> State<'a> {
         }
         if self.unreadable > 0 {
             lacks.push(format!(
-                "{} of {} items could not be read",
+                "items that could not be read: {} of {}",
                 self.unreadable, self.index
             ));
         }
         if self.doubtful > 0 {
             lacks.push(format!(
-                "{} Pods have addresses that could not be read",
+                "Pods with addresses that could not be read: {}",
                 self.doubtful
             ));
         }

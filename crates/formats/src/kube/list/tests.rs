@@ -125,7 +125,7 @@ fn one_bad_item_costs_one_item_and_completeness() {
     assert_eq!(names, ["pod x/a []", "pod x/c []"]);
     assert_eq!(
         outcome.completeness,
-        Completeness::Partial("2 of 4 items could not be read".to_owned())
+        Completeness::Partial("items that could not be read: 2 of 4".to_owned())
     );
     assert_eq!(
         outcome.problems[0],
@@ -144,7 +144,7 @@ fn unreadable_network_status_makes_the_list_partial() {
     assert_eq!(names.len(), 1);
     assert_eq!(
         outcome.completeness,
-        Completeness::Partial("1 Pods have addresses that could not be read".to_owned())
+        Completeness::Partial("Pods with addresses that could not be read: 1".to_owned())
     );
     assert_eq!(outcome.problems.len(), 1);
 }
