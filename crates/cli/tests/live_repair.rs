@@ -404,6 +404,11 @@ fn a_plan_that_does_not_fit_is_refused() {
         .value
         .iter_mut()
         .for_each(|pod| pod.node = Some("worker-b".to_owned()));
+    other
+        .nodes
+        .value
+        .iter_mut()
+        .for_each(|node| node.name = "worker-b".to_owned());
     write_plan(&path, &other, now);
     is_refused(&["worker-b", "worker-a"]);
 
