@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod bench;
 mod cmd;
 pub mod cri;
 mod cri_server;

@@ -19,6 +19,7 @@ use crate::error::LabError;
 use crate::ns::in_netns;
 use crate::pods::Pods;
 use crate::truth::Truth;
+pub(crate) use files::kubeconfig;
 pub use place::Place;
 pub(crate) use place::{Process, child_of};
 use runtime::{Engine, Runtime};
@@ -516,7 +517,7 @@ fn write_files(place: &Place, options: &LabOptions, machine_id: &str) -> Result<
     write(&place.path("containerd.toml"), files::containerd_config(place))?;
     write(&place.path("net.d/10-podnet.conflist"), files::conflist(false))?;
     write(&place.path("kubelet/config.yaml"), files::kubelet_config())?;
-    write(&place.kubeconfig(), files::kubeconfig(options))?;
+    write(&place.kubeconfig(), kubeconfig(options))?;
     write(&place.path("machine-id"), format!("{machine_id}\n"))?;
     write(&place.path("hostname"), format!("{}\n", options.node_name))?;
     let symlink = |target: &Path, link: PathBuf| {
