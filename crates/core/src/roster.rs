@@ -71,6 +71,27 @@ impl Residence {
         }
     }
 
+    /// Nobody alive, who was here last where that is known, and what a repair would still need.
+    fn dead(
+        owner: Option<Owner>,
+        witnesses: Vec<Witness>,
+        evidence: Vec<Evidence>,
+        lacking: Vec<String>,
+    ) -> Self {
+        let standing = if owner.is_some() {
+            Standing::Ended
+        } else {
+            Standing::Nobody
+        };
+        Self {
+            standing,
+            owner,
+            witnesses,
+            evidence,
+            lacking,
+        }
+    }
+
     /// True if nobody alive is here, as far as judging goes.
     pub fn is_dead(&self) -> bool {
         matches!(self.standing, Standing::Ended | Standing::Nobody)
@@ -513,18 +534,7 @@ impl<'a> Roster<'a> {
             evidence.push(Evidence::new("conntrack", text));
         }
         lacking.extend(self.repair_blockers());
-        let standing = if owner.is_some() {
-            Standing::Ended
-        } else {
-            Standing::Nobody
-        };
-        Residence {
-            standing,
-            owner,
-            witnesses,
-            evidence,
-            lacking,
-        }
+        Residence::dead(owner, witnesses, evidence, lacking)
     }
 
     /// Who had the address last, by what is left of them: ended sandboxes, the CNI cache, a lease.
@@ -655,18 +665,7 @@ impl<'a> Roster<'a> {
             lacking.push("the object's age (no lease, cache entry or rule order tells it)".to_owned());
         }
         lacking.extend(self.repair_blockers());
-        let standing = if owner.is_some() {
-            Standing::Ended
-        } else {
-            Standing::Nobody
-        };
-        Residence {
-            standing,
-            owner,
-            witnesses,
-            evidence,
-            lacking,
-        }
+        Residence::dead(owner, witnesses, evidence, lacking)
     }
 
     /// Law 5: what keeps a container ID from being judged.
