@@ -8,6 +8,7 @@
 pub mod addr;
 pub mod antctl;
 pub mod bundle;
+pub mod capture;
 pub mod cni;
 pub mod conntrack;
 pub mod crictl;

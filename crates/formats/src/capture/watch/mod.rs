@@ -1,0 +1,185 @@
+//! Finds packets that come again and again.
+//!
+//! Three tables of fixed size, about 20 MB together, whatever the capture's length:
+//!
+//! - the identities that were seen last (131,072), first in first out a bucket: whatever comes again not long after goes
+//!   into the next table;
+//! - tracks (16,384): packets that came again, with where, when and how often;
+//! - flows (32,768): packets and bytes.
+//!
+//! [`table::Table`] says who gives way when a bucket is full: never what comes often. What gave way is counted, and
+//! [`Totals`] says whether the lists are all.
+
+mod flows;
+mod judge;
+mod points;
+mod table;
+mod tracks;
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+pub use flows::Flow;
+use flows::Flows;
+pub use judge::{Destination, Judgement, LookAlike, judge};
+use table::{Recent, Table};
+pub use tracks::Repeat;
+use tracks::Track;
+
+use super::{Packet, identity};
+
+/// How many turns make a loop, and how much is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Turns of a packet that only text tells apart.
+    pub turns: u32,
+    /// Turns of a packet whose bytes were captured. More than the components of a Windows node's network stack, which
+    /// `pktmon etl2pcap` writes one after another without saying which is which.
+    pub turns_of_bytes: u32,
+    /// Turns where a capture holds all interfaces of a machine and does not tell them apart (Linux cooked version 1):
+    /// there a flooded packet is seen once for each port of a bridge.
+    pub turns_of_mixed_points: u32,
+    /// Places for the identities that were seen last.
+    pub recent: usize,
+    /// Places for packets that came again.
+    pub tracks: usize,
+    /// Places for flows.
+    pub flows: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            turns: 10,
+            turns_of_bytes: 20,
+            turns_of_mixed_points: 100,
+            recent: 1 << 17,
+            tracks: 1 << 14,
+            flows: 1 << 15,
+        }
+    }
+}
+
+/// Follows packets.
+pub struct Watch {
+    limits: Limits,
+    recent: Recent,
+    tracks: Table<Track>,
+    flows: Flows,
+    totals: Totals,
+    before: Option<i64>,
+}
+
+/// What was seen altogether.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Sightings of packets of IP.
+    pub sightings: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// The earliest and the latest time.
+    pub first: Option<i64>,
+    /// See `first`.
+    pub last: Option<i64>,
+    /// How often a packet was earlier than the one before it.
+    pub backwards: u64,
+    /// Packets that were seen more than once.
+    pub seen_again: u64,
+    /// How many flows there were; at most, if `flows_exact` is false.
+    pub flows: u64,
+    /// False if some flows gave way, and their packets are in no flow of the list.
+    pub flows_exact: bool,
+    /// Sightings in flows that are not in the list.
+    pub other_sightings: u64,
+    /// False if more packets circulated than can be followed at once.
+    pub tracks_exact: bool,
+}
+
+/// What a capture came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// What was seen altogether.
+    pub totals: Totals,
+    /// Flows, the busiest first.
+    pub flows: Vec<Flow>,
+    /// Destinations of packets that came again and again, the busiest first.
+    pub destinations: Vec<Destination>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+impl Watch {
+    /// Follows packets within these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            recent: Recent::new(limits.recent),
+            // Two sightings, of which the first was not counted here, are what any capture of two interfaces has.
+            tracks: Table::new(limits.tracks, 3),
+            flows: Flows::new(limits.flows),
+            totals: Totals::default(),
+            before: None,
+        }
+    }
+
+    /// Takes a packet.
+    pub fn see(&mut self, packet: &Packet) {
+        let totals = &mut self.totals;
+        totals.sightings += 1;
+        totals.bytes += u64::from(packet.length);
+        if let Some(time) = packet.time {
+            if self.before.is_some_and(|before| time < before) {
+                totals.backwards += 1;
+            }
+            self.before = Some(time);
+            totals.first = Some(totals.first.map_or(time, |first| first.min(time)));
+            totals.last = totals.last.max(Some(time));
+        }
+        self.flows.see(identity::flow_hash(&packet.flow), packet);
+        let hash = packet.identity.hash;
+        if let Some(track) = self.tracks.find(hash) {
+            track.see(packet);
+        } else if self.recent.seen(hash) {
+            self.totals.seen_again += 1;
+            self.tracks.insert(hash, Track::new(packet));
+        }
+    }
+
+    /// What it came to.
+    pub fn finish(self) -> Trace {
+        let mut totals = self.totals;
+        totals.flows = self.flows.seen;
+        totals.flows_exact = self.flows.exact();
+        totals.other_sightings = self.flows.others.0;
+        totals.tracks_exact = self.tracks.refused == 0;
+        let flows = self.flows.finish();
+        let mut repeats: BTreeMap<IpAddr, Vec<Repeat>> = BTreeMap::new();
+        for track in self.tracks.into_values() {
+            if track.turns() >= track.needed(&self.limits) {
+                let repeat = track.finish(&self.limits);
+                repeats.entry(repeat.flow.destination).or_default().push(repeat);
+            }
+        }
+        let mut destinations: Vec<_> = repeats
+            .into_iter()
+            .map(|(address, repeats)| Destination::new(address, repeats, &flows, totals.tracks_exact))
+            .collect();
+        destinations.sort_by(|a, b| b.turns.cmp(&a.turns).then(a.address.cmp(&b.address)));
+        Trace {
+            totals,
+            flows,
+            destinations,
+        }
+    }
+}
+
+/// Packets a second between two times, the first not counted.
+fn rate(packets: u64, first: Option<i64>, last: Option<i64>) -> Option<f64> {
+    let span = last?.checked_sub(first?)?;
+    #[expect(clippy::cast_precision_loss, reason = "a rate is an approximation")]
+    let rate = packets.saturating_sub(1) as f64 * 1e9 / span as f64;
+    (span > 0).then_some(rate)
+}
