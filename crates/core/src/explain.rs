@@ -58,6 +58,7 @@ impl Collector {
                 };
                 jump.line == text || rules.iter().any(|r| r.line == text) || further.contains(&text)
             }
+            Object::NftUnit { rules, .. } => kind == "nft-rule" && rules.iter().any(|r| r.placed() == text),
             other => other.kind() == kind && other.text() == text,
         };
         let finding = self.findings.iter().find(covers).cloned();
@@ -166,7 +167,7 @@ pub fn mentions_of_address(judge: &Judge<'_>, ip: IpAddr) -> Vec<Mention> {
         .iter()
         .filter(|r| names_address(&r.text, ip))
     {
-        all.push("nft-rule", &nft, rule.text.clone());
+        all.push("nft-rule", &nft, rule.placed());
     }
     for entry in &state.conntrack.value.entries {
         let (o, r) = (&entry.original, &entry.reply);
@@ -248,6 +249,11 @@ pub fn mentions_of_container(judge: &Judge<'_>, id: &ContainerId) -> Vec<Mention
             if mark.is_some_and(|m| m.container.same_or_prefix(id)) {
                 all.push("xt-rule", &table.source, rule.line.clone());
             }
+        }
+    }
+    for rule in &state.nft.value.rules {
+        if marks::nft::of(rule).is_some_and(|m| m.container.same_or_prefix(id)) {
+            all.push("nft-rule", &state.nft.source_names(), rule.placed());
         }
     }
     all.out

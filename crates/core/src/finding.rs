@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     model::{
-        CtEntry, Family, Lease, NftElement, NftFamily, NplEntry, PodName, PodUid, Sandbox, Timestamp, XtRule,
-        XtVariant,
+        CtEntry, Family, Lease, NftElement, NftFamily, NftRule, NplEntry, PodName, PodUid, Sandbox,
+        Timestamp, XtRule, XtVariant,
     },
     plan::Remedy,
 };
@@ -166,6 +166,15 @@ pub enum Object {
         /// That chain's rules.
         rules: Vec<XtRule>,
     },
+    /// All rules of one nftables table that a CNI plugin wrote for one container.
+    NftUnit {
+        /// The table's family.
+        family: NftFamily,
+        /// The table.
+        table: String,
+        /// The rules, in the order of the table.
+        rules: Vec<NftRule>,
+    },
     /// An element of an nftables set or map.
     NftElement {
         /// The table's family.
@@ -216,6 +225,7 @@ impl Object {
         match self {
             Self::XtRule { .. } => "xt-rule",
             Self::XtUnit { .. } => "xt-unit",
+            Self::NftUnit { .. } => "nft-unit",
             Self::NftElement { .. } => "nft-element",
             Self::Conntrack { .. } => "conntrack",
             Self::Lease { .. } => "lease",
@@ -233,6 +243,10 @@ impl Object {
                 let mut lines = vec![jump.line.as_str()];
                 lines.extend(rules.iter().map(|r| r.line.as_str()));
                 lines.join("\n")
+            }
+            Self::NftUnit { rules, .. } => {
+                let lines = rules.iter().map(NftRule::placed);
+                lines.collect::<Vec<_>>().join("\n")
             }
             Self::NftElement {
                 family,

@@ -7,8 +7,8 @@ use crate::{
     finding::{Evidence, Finding, XtPlace},
     marks,
     model::{
-        ContainerId, CtEntry, CtTuple, Family, NodeState, NplAnnotation, Proto, Sandbox, Timestamp, XtChain,
-        XtTable,
+        ContainerId, CtEntry, CtTuple, Family, NftFamily, NodeState, NplAnnotation, Proto, Sandbox,
+        Timestamp, XtChain, XtTable,
     },
     roster::{Residence, Roster, Since},
     rules::{self, Rule},
@@ -29,6 +29,10 @@ pub struct Judge<'a> {
     /// The numbers.
     pub settings: &'a Settings,
     started: HashMap<usize, Vec<(usize, &'a Sandbox)>>,
+    /// The same of nftables' chains, by family, table and chain; places are those among all rules.
+    started_nft: HashMap<NftPlace<'a>, Vec<(usize, &'a Sandbox)>>,
+    /// The networks of containers, by every object that names both; empty where `networks` is.
+    network_of: HashMap<ContainerId, String>,
     /// Networks that the runtime which was read is known to use; empty where that does not matter.
     networks: HashSet<String>,
 }
@@ -55,14 +59,21 @@ impl<'a> Judge<'a> {
         };
         let roster = Roster::new(state, settings, now, since);
         let started = started(state, &roster);
+        let networks = networks_of_the_runtime(state);
         Self {
             started,
+            started_nft: started_nft(state, &roster),
+            network_of: if networks.is_empty() {
+                HashMap::new()
+            } else {
+                networks_of_containers(state)
+            },
             state,
             roster,
             answering,
             services: ServiceMap::new(state),
             settings,
-            networks: networks_of_the_runtime(state),
+            networks,
         }
     }
 
@@ -76,6 +87,24 @@ impl<'a> Judge<'a> {
         }
         let why = format!("the runtime of network {network:?}, in which no sandbox is that was read");
         Residence::unknown(residence.owner, residence.evidence, vec![why])
+    }
+
+    /// The same of an object that may not name its network.
+    pub fn container_of(
+        &self,
+        network: Option<&str>,
+        id: &ContainerId,
+        born: Option<Timestamp>,
+    ) -> Residence {
+        let residence = match network {
+            Some(network) => return self.container(network, id, born),
+            None => self.roster.container(id, born),
+        };
+        if !residence.is_dead() || self.networks.is_empty() {
+            return residence;
+        }
+        let why = "the container's network, to tell which runtime's it is (no lease, cache entry or other rule has it)";
+        Residence::unknown(residence.owner, residence.evidence, vec![why.to_owned()])
     }
 
     /// Everything that the given rules find, in the order of the rules and of the objects.
@@ -93,28 +122,62 @@ impl<'a> Judge<'a> {
         self.findings(rules::ALL.iter().copied())
     }
 
-    /// When an object that names this container is known to have existed already, with who said so: by the lease's and the
-    /// cache entry's times, or by its place in a chain that is only appended to, before a rule of a sandbox of known start
-    /// (law 6).
-    pub fn born(&self, id: &ContainerId, place: Option<(&XtChain, usize)>) -> Option<(Timestamp, Evidence)> {
-        let by_file = self.roster.files(id).min().map(|(at, path)| {
+    /// The network of a container, where that matters and another object names it.
+    pub(crate) fn network_of(&self, id: &ContainerId) -> Option<&str> {
+        self.network_of.get(id).map(String::as_str)
+    }
+
+    /// The same as [`Judge::born`] of a rule of nftables, by its place among all of them.
+    pub(crate) fn born_in_nft(&self, id: &ContainerId, at: Option<usize>) -> Option<(Timestamp, Evidence)> {
+        let by_order = at.and_then(|at| {
+            let rule = self.state.nft.value.rules.get(at)?;
+            let place = (rule.family, rule.table.as_str(), rule.chain.as_str());
+            Self::before_a_sandbox(self.started_nft.get(&place)?, at, &rule.chain)
+        });
+        self.by_files(id)
+            .into_iter()
+            .chain(by_order)
+            .min_by_key(|(at, _)| *at)
+    }
+
+    /// By the lease's and the cache entry's times.
+    fn by_files(&self, id: &ContainerId) -> Option<(Timestamp, Evidence)> {
+        self.roster.files(id).min().map(|(at, path)| {
             (
                 at,
                 Evidence::new(path, format!("{} existed at {at:.0}", id.short())),
             )
-        });
+        })
+    }
+
+    /// By the first rule of a sandbox of known start behind a place.
+    fn before_a_sandbox(
+        started: &[(usize, &Sandbox)],
+        place: usize,
+        chain: &str,
+    ) -> Option<(Timestamp, Evidence)> {
+        let after = started.partition_point(|(at, _)| *at <= place);
+        let (_, sandbox) = started.get(after)?;
+        let at = sandbox.created_at?;
+        let text = format!(
+            "it stands before the rule of sandbox {}, made at {at:.0}",
+            sandbox.id.short()
+        );
+        Some((at, Evidence::new(chain, text)))
+    }
+
+    /// When an object that names this container is known to have existed already, with who said so: by the lease's and the
+    /// cache entry's times, or by its place in a chain that is only appended to, before a rule of a sandbox of known start
+    /// (law 6).
+    pub fn born(&self, id: &ContainerId, place: Option<(&XtChain, usize)>) -> Option<(Timestamp, Evidence)> {
         let by_order = place.and_then(|(chain, index)| {
             let started = self.started.get(&std::ptr::from_ref(chain).addr())?;
-            let after = started.partition_point(|(at, _)| *at <= index);
-            let (_, sandbox) = started.get(after)?;
-            let at = sandbox.created_at?;
-            let text = format!(
-                "it stands before the rule of sandbox {}, made at {at:.0}",
-                sandbox.id.short()
-            );
-            Some((at, Evidence::new(chain.name.clone(), text)))
+            Self::before_a_sandbox(started, index, &chain.name)
         });
-        by_file.into_iter().chain(by_order).min_by_key(|(at, _)| *at)
+        self.by_files(id)
+            .into_iter()
+            .chain(by_order)
+            .min_by_key(|(at, _)| *at)
     }
 
     /// The place of a table.
@@ -149,6 +212,44 @@ fn started<'a>(state: &'a NodeState, roster: &Roster<'a>) -> HashMap<usize, Vec<
         .collect()
 }
 
+/// A chain of nftables.
+type NftPlace<'a> = (NftFamily, &'a str, &'a str);
+
+/// The same in nftables' chains, where the plugins append too.
+fn started_nft<'a>(
+    state: &'a NodeState,
+    roster: &Roster<'a>,
+) -> HashMap<NftPlace<'a>, Vec<(usize, &'a Sandbox)>> {
+    let mut out: HashMap<NftPlace<'a>, Vec<(usize, &'a Sandbox)>> = HashMap::new();
+    for (at, rule) in state.nft.value.rules.iter().enumerate() {
+        let Some(mark) = marks::nft::of(rule) else {
+            continue;
+        };
+        let sandbox = roster.sandbox(&mark.container).filter(|sandbox| {
+            let same = mark.cut.as_ref().is_none_or(|cut| cut.is_of(&sandbox.id));
+            same && sandbox.created_at.is_some()
+        });
+        if let Some(sandbox) = sandbox {
+            let place = (rule.family, rule.table.as_str(), rule.chain.as_str());
+            out.entry(place).or_default().push((at, sandbox));
+        }
+    }
+    out
+}
+
+/// Which network a container is in, by leases, by CNI's cache and by the marks of masquerades.
+fn networks_of_containers(state: &NodeState) -> HashMap<ContainerId, String> {
+    let leases = state.ipam.value.leases.iter();
+    let leased = leases.map(|l| (l.container.clone(), l.network.clone()));
+    let cached = state.cni_cache.value.iter();
+    let cached = cached.map(|e| (e.container.clone(), e.network.clone()));
+    let rules = state.nft.value.rules.iter().filter_map(marks::nft::masquerade);
+    let marked = rules
+        .filter(|mark| mark.cut.is_none())
+        .filter_map(|mark| Some((mark.container, mark.network?)));
+    leased.chain(cached).chain(marked).collect()
+}
+
 /// The networks that CNI's configuration names, and those of objects whose sandbox the runtime lists. None where other runtimes
 /// were looked for: there they need not be told apart by their networks.
 fn networks_of_the_runtime(state: &NodeState) -> HashSet<String> {
@@ -166,6 +267,8 @@ fn networks_of_the_runtime(state: &NodeState) -> HashSet<String> {
     let rules = state.xtables.value.iter().flat_map(XtTable::rules);
     let marks = rules.filter_map(|(_, rule)| marks::cni_comment(rule.spec.comment.as_deref()?));
     networks.extend(marks.filter(|m| known(&m.container)).map(|m| m.network));
+    let marks = state.nft.value.rules.iter().filter_map(marks::nft::masquerade);
+    networks.extend(marks.filter(|m| known(&m.container)).filter_map(|m| m.network));
     networks
 }
 
@@ -236,6 +339,11 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
     });
     put("xt-unit", units.sum());
     put("nft-rule", state.nft.value.rules.len());
+    let marked = state.nft.value.rules.iter();
+    let units: HashSet<_> = marked
+        .filter_map(|rule| Some((rule.family, &rule.table, marks::nft::of(rule)?)))
+        .collect();
+    put("nft-unit", units.len());
     put(
         "nft-element",
         state.nft.value.sets.iter().map(|s| s.elements.len()).sum(),

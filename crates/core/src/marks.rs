@@ -1,5 +1,7 @@
 //! Whose is it (law 8): the marks by which known writers' objects are recognised, old ones included.
 
+pub mod nft;
+
 use crate::model::{ContainerId, XtRule};
 
 /// The chain of Antrea's NodePortLocal, the same since v0.13 (antrea `pkg/agent/nodeportlocal/rules`).

@@ -4,6 +4,8 @@
 //! Making one changes nothing. It expires, and it is sealed, so that one made for another node, one that is too old
 //! and one that was edited are refused with words.
 
+mod nft;
+
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,8 @@ use crate::{
     model::{CtEntry, Lease, NftElement, NftFamily, NodeState, PodName, Proto, Timestamp},
     settings::Settings,
 };
+
+pub use nft::{NftEdit, NftElementAt, NftRuleAt};
 
 /// The schema's name, written into every plan.
 pub const SCHEMA: &str = "sexton.dev/plan/v1";
@@ -38,6 +42,8 @@ pub struct Probe {
 pub enum Remedy {
     /// Changes to rules of one iptables table.
     Xt(XtEdit),
+    /// Changes to rules and elements of one nftables table.
+    Nft(NftEdit),
     /// Take an element out of a set or map.
     NftElement {
         /// The table's family.
@@ -60,6 +66,7 @@ impl Remedy {
     pub fn act(&self) -> Act {
         match self {
             Self::Xt(edit) => Act::XtRestore { edit: edit.clone() },
+            Self::Nft(edit) => Act::NftEdit { edit: edit.clone() },
             Self::NftElement {
                 family,
                 table,
@@ -110,6 +117,12 @@ pub enum Act {
         /// The changes.
         #[serde(flatten)]
         edit: XtEdit,
+    },
+    /// One transaction of one nftables table, under the generation that its rules and elements were read again with.
+    NftEdit {
+        /// The changes.
+        #[serde(flatten)]
+        edit: NftEdit,
     },
     /// Delete one element of a set or map, under the generation that it was read with.
     NftDeleteElement {
@@ -173,6 +186,7 @@ impl Act {
                 }
                 format!("{}: {} in one restore", edit.place, parts.join(", "))
             }
+            Self::NftEdit { edit } => edit.describe(),
             Self::NftDeleteElement {
                 family,
                 table,
@@ -215,6 +229,7 @@ impl Act {
                 lines.extend(edit.add.iter().map(|l| format!("absent: {l}")));
                 lines.join("\n")
             }
+            Self::NftEdit { edit } => edit.expects(),
             Self::NftDeleteElement { element, .. } => format!("present: {}", element.text()),
             Self::NftAddElement { element, .. } => format!("absent: {}", element.text()),
             Self::ConntrackDelete { entries } => {
@@ -243,6 +258,7 @@ impl Act {
                     replaced: 0,
                 },
             }),
+            Self::NftEdit { edit } => edit.undo().map(|edit| Self::NftEdit { edit }),
             Self::NftDeleteElement {
                 family,
                 table,
@@ -268,6 +284,31 @@ impl Act {
             Self::ConntrackDelete { .. } => None,
             Self::LeaseQuarantine { lease } => Some(Self::LeaseRestore { lease: lease.clone() }),
             Self::LeaseRestore { lease } => Some(Self::LeaseQuarantine { lease: lease.clone() }),
+        }
+    }
+
+    /// How it is taken back, in one line.
+    pub fn undo_words(&self) -> String {
+        match (self.undo(), self) {
+            (Some(undo), _) => undo.describe(),
+            (None, Self::NftEdit { .. }) => {
+                "none: not all of it was read as the kernel keeps it; the rules are printed here".to_owned()
+            }
+            (None, _) => "none: the connection's next packet makes a new entry".to_owned(),
+        }
+    }
+
+    /// True for a change of rules: tracked connections wait for it.
+    pub(crate) const fn changes_rules(&self) -> bool {
+        matches!(self, Self::XtRestore { .. } | Self::NftEdit { .. })
+    }
+
+    /// Connections that prove it.
+    pub(crate) fn probes(&self) -> &[Probe] {
+        match self {
+            Self::XtRestore { edit } => &edit.probes,
+            Self::NftEdit { edit } => &edit.probes,
+            _ => &[],
         }
     }
 }
@@ -463,7 +504,7 @@ pub fn make(
     let rule_steps: Vec<u32> = drafts
         .iter()
         .zip(1..)
-        .filter(|((_, act, _), _)| matches!(act, Act::XtRestore { .. }))
+        .filter(|((_, act, _), _)| act.changes_rules())
         .map(|(_, number)| number)
         .collect();
     let steps = drafts
@@ -480,10 +521,7 @@ pub fn make(
                 findings: findings.iter().map(|f| PlannedFinding::of(f, node)).collect(),
                 reason: reason(&findings),
                 expects: act.expects(),
-                undo: act.undo().map_or_else(
-                    || "none: the connection's next packet makes a new entry".to_owned(),
-                    |undo| undo.describe(),
-                ),
+                undo: act.undo_words(),
                 depends_on,
                 act,
             }
@@ -519,6 +557,10 @@ fn add_draft<'a>(drafts: &mut Vec<(u8, Act, Vec<&'a Finding>)>, remedy: &Remedy,
                 edit.merge(more);
                 true
             }
+            (Act::NftEdit { edit }, Remedy::Nft(more)) if edit.same_table(more) => {
+                edit.merge(more);
+                true
+            }
             (Act::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
                 entries.push(entry.clone());
                 true
@@ -532,7 +574,7 @@ fn add_draft<'a>(drafts: &mut Vec<(u8, Act, Vec<&'a Finding>)>, remedy: &Remedy,
     }
     let rank = match remedy {
         Remedy::NftElement { .. } => 0,
-        Remedy::Xt(_) => 1,
+        Remedy::Xt(_) | Remedy::Nft(_) => 1,
         Remedy::Conntrack(_) => 2,
         Remedy::Lease(_) => 3,
     };
@@ -566,6 +608,7 @@ impl Act {
                     && within(&part.add, &edit.add)
                     && within(&part.drop_chains, &edit.drop_chains)
             }
+            (Self::NftEdit { edit }, Remedy::Nft(part)) => edit.covers(part),
             (Self::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
                 entries.iter().any(|e| e.is_same(entry))
             }
@@ -622,6 +665,7 @@ fn share_exceeded(
     for finding in chosen {
         let counts = match (&finding.remedy, &finding.object) {
             (Some(Remedy::Xt(edit)), _) => edit.delete.len() > edit.replaced && !edit.delete.is_empty(),
+            (Some(Remedy::Nft(edit)), _) => edit.deletions() > edit.replaced,
             // Leases older than the boot are a class of their own: no sandbox survives one.
             (_, Object::Lease { lease }) => {
                 let booted = state.identity.booted_at;

@@ -10,15 +10,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    finding::{Action, Finding, XtPlace},
+    finding::{Action, Finding, Object, XtPlace},
     judge::Judge,
-    model::{NftValue, NodeState, NplAnnotation, Timestamp, XtRule},
+    model::{NftRule, NftValue, NodeState, NplAnnotation, PortRange, Proto, Timestamp, XtRule},
     node::{Applied, Node, Probed},
     plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
     roster::Standing,
     settings::Settings,
 };
 
+#[cfg(test)]
+mod nft_tests;
+mod nft_undo;
 #[cfg(test)]
 mod tests;
 
@@ -344,6 +347,7 @@ fn still_there(act: &Act, object: &str, state: &NodeState) -> bool {
                 .flat_map(|t| t.rules())
                 .any(|(_, rule)| rule.line == first)
         }
+        Act::NftEdit { edit } => edit_still_there(edit, object, state),
         Act::ConntrackDelete { entries } => {
             let planned = entries.iter().find(|e| e.text() == object);
             let held = &state.conntrack.value.entries;
@@ -366,6 +370,34 @@ fn still_there(act: &Act, object: &str, state: &NodeState) -> bool {
     }
 }
 
+/// The same of an object of an nftables edit: the first line of a unit is its first rule.
+fn edit_still_there(edit: &plan::NftEdit, object: &str, state: &NodeState) -> bool {
+    let first = object.lines().next().unwrap_or_default();
+    let rule = edit.delete.iter().find(|at| at.rule.placed() == first);
+    let held = &state.nft.value;
+    let by_rule = rule.is_some_and(|at| {
+        let same = |r: &NftRule| r.handle == at.rule.handle && r.is_same(&at.rule);
+        held.rules.iter().any(same)
+    });
+    by_rule
+        || held
+            .sets
+            .iter()
+            .filter(|set| (set.family, &set.table) == (edit.family, &edit.table))
+            .any(|set| {
+                let mut elements = set.elements.iter();
+                elements.any(|element| {
+                    let object = Object::NftElement {
+                        family: set.family,
+                        table: set.table.clone(),
+                        set: set.name.clone(),
+                        element: element.clone(),
+                    };
+                    object.text() == first
+                })
+            })
+}
+
 fn all_of(step: &Step, outcome: &Outcome) -> Vec<Repaired> {
     step.findings
         .iter()
@@ -381,8 +413,7 @@ fn all_of(step: &Step, outcome: &Outcome) -> Vec<Repaired> {
 fn prove(node: &mut dyn Node, acts: &[Act]) -> Vec<Proof> {
     let mut proofs = Vec::new();
     for act in acts {
-        let Act::XtRestore { edit } = act else { continue };
-        for probe in &edit.probes {
+        for probe in act.probes() {
             let seen = node.probe(probe);
             proofs.push(Proof {
                 probe: probe.clone(),
@@ -395,8 +426,8 @@ fn prove(node: &mut dyn Node, acts: &[Act]) -> Vec<Proof> {
 
 fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
     let asked = |item: &Repaired| match &item.remedy {
-        Some(Remedy::Xt(edit)) => edit.probes.contains(probe),
-        _ => false,
+        Some(remedy) => remedy.act().probes().contains(probe),
+        None => false,
     };
     for item in repaired
         .iter_mut()
@@ -486,6 +517,7 @@ fn touches(act: &Act, remedy: &Remedy) -> bool {
     matches!(
         (act, remedy),
         (Act::XtRestore { .. }, Remedy::Xt(_))
+            | (Act::NftEdit { .. }, Remedy::Nft(_))
             | (Act::ConntrackDelete { .. }, Remedy::Conntrack(_))
             | (Act::LeaseQuarantine { .. }, Remedy::Lease(_))
             | (Act::NftDeleteElement { .. }, Remedy::NftElement { .. })
@@ -552,6 +584,9 @@ fn free_part(
     back: &Act,
     parse: &dyn Fn(&str) -> Option<XtRule>,
 ) -> (Option<Act>, Option<(Act, String)>) {
+    if let Act::NftEdit { edit } = back {
+        return nft_undo::free_part(judge, edit);
+    }
     let Act::XtRestore { edit } = back else {
         return match needed_by(judge, back) {
             Some(who) => (None, Some((back.clone(), who))),
@@ -648,6 +683,7 @@ fn needed_by(judge: &Judge<'_>, back: &Act) -> Option<String> {
             _ => None,
         }),
         Act::XtRestore { .. }
+        | Act::NftEdit { .. }
         | Act::ConntrackDelete { .. }
         | Act::LeaseQuarantine { .. }
         | Act::NftDeleteElement { .. } => None,
@@ -675,8 +711,12 @@ fn taken_place(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
     if let Some(ip) = addresses.find(|ip| judge.roster.has_live_owner(*ip)) {
         return Some(format!("somebody alive has {ip} now"));
     }
-    let proto = rule.spec.proto?;
-    let takes = |port: u16| rule.spec.dports.iter().any(|range| range.contains(port));
+    port_taken(judge, rule.spec.proto?, &rule.spec.dports)
+}
+
+/// The living Pod that has one of these ports of the node today, as hostPort or by its annotation.
+fn port_taken(judge: &Judge<'_>, proto: Proto, ports: &[PortRange]) -> Option<String> {
+    let takes = |port: u16| ports.iter().any(|range| range.contains(port));
     let living = judge.state.local_pods().filter(|p| !p.phase.is_terminal());
     living
         .flat_map(|pod| {

@@ -8,7 +8,7 @@ use crate::{
     finding::{Action, Evidence, Finding, Owner, Verdict, Witness},
     judge::object_counts,
     model::{Completeness, NodeState, Problem, SourceReport, Timestamp, Unread},
-    plan::Remedy,
+    plan::{Act, Remedy},
     rules::{Part, Rule},
 };
 
@@ -204,13 +204,15 @@ fn words(remedy: &Remedy) -> RepairWords {
                 .collect::<Vec<_>>()
                 .join("\n")
         }
+        Remedy::Nft(edit) => edit.commands().join("\n"),
         _ => act.describe(),
     };
     RepairWords {
         action: lines,
         expects: act.expects(),
-        undo: act
-            .undo()
-            .map_or_else(|| "none needed".to_owned(), |undo| undo.describe()),
+        undo: match act {
+            Act::ConntrackDelete { .. } => "none needed".to_owned(),
+            act => act.undo_words(),
+        },
     }
 }

@@ -4,6 +4,8 @@
 //! content changed), applies an act wholly or not at all, has a clock of its own, and can be told to do something behind
 //! the back of a repair: at a given reading, a writer changes the node.
 
+mod nft;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -195,6 +197,7 @@ impl Node for SimNode {
         }
         let result = match act {
             Act::XtRestore { edit } => self.restore(edit),
+            Act::NftEdit { edit } => nft::apply(&mut self.state.nft.value, edit),
             Act::ConntrackDelete { entries } => self.forget(entries),
             Act::NftDeleteElement {
                 table, set, element, ..
@@ -268,6 +271,7 @@ impl Node for SimNode {
         match nat
             .filter_map(|t| dnat_of(t, probe.proto, probe.node_port))
             .next()
+            .or_else(|| nft::dnat_of(&self.state.nft.value, probe.proto, probe.node_port))
         {
             Some(to) if to == (probe.target, probe.target_port) => Probed::Arrived,
             Some((ip, port)) => Probed::Lost(format!("it went to {ip}:{port}")),

@@ -239,6 +239,72 @@ pub(crate) fn lease(address: &str, container: ContainerId, modified_at: Timestam
     }
 }
 
+/// A rule of nftables with this handle.
+pub(crate) fn nft_rule(
+    (family, table, chain): (NftFamily, &str, &str),
+    handle: u64,
+    comment: &str,
+    text: &str,
+) -> NftRule {
+    NftRule {
+        family,
+        table: table.to_owned(),
+        chain: chain.to_owned(),
+        handle: Some(handle),
+        comment: Some(comment.to_owned()),
+        proto: None,
+        destination: None,
+        dports: Vec::new(),
+        dnat: None,
+        target: None,
+        text: format!("{text} comment \"{comment}\""),
+        raw: Some(NftRaw {
+            expressions: format!("{handle:02x}"),
+            userdata: None,
+        }),
+    }
+}
+
+/// A hostPort as portmap writes it into nftables.
+pub(crate) fn nft_hostport(handle: u64, id: &ContainerId, proto: Proto, port: u16, to: &str) -> NftRule {
+    let place = (NftFamily::Ip, "cni_hostport", "hostports");
+    let target: std::net::SocketAddr = to.parse().unwrap();
+    let text = format!("{proto} dport {port} dnat to {target}");
+    NftRule {
+        proto: Some(proto),
+        dports: vec![PortRange::one(port)],
+        dnat: Some(Dnat {
+            ip: target.ip(),
+            port: Some(target.port()),
+        }),
+        ..nft_rule(place, handle, id.as_str(), &text)
+    }
+}
+
+/// The rule for the way back of a connection of a Pod to its own host port.
+pub(crate) fn nft_hairpin(handle: u64, id: &ContainerId, address: &str) -> NftRule {
+    let place = (NftFamily::Ip, "cni_hostport", "masquerading");
+    let text = format!("ip saddr {address} ip daddr {address} masquerade");
+    nft_rule(place, handle, id.as_str(), &text)
+}
+
+/// A masquerade as bridge and ptp write it into nftables.
+pub(crate) fn nft_masquerade(handle: u64, network: &str, id: &ContainerId, address: &str) -> NftRule {
+    let place = (NftFamily::Inet, "cni_plugins_masquerade", "masq_checks");
+    let hash = crate::marks::nft::hash;
+    let hashes = format!("{}-{}", hash(network), hash(&format!("eth0:{id}")));
+    let mut comment = format!("{hashes}, net: {network}, if: eth0, id: {id}");
+    comment.truncate(128);
+    let text = format!("ip saddr {address} ip daddr != 10.10.1.0/24 masquerade");
+    nft_rule(place, handle, &comment, &text)
+}
+
+pub(crate) fn with_nft(mut state: NodeState, rules: Vec<NftRule>) -> NodeState {
+    state.nft.value.generation = Some(7);
+    state.nft.value.rules = rules;
+    state
+}
+
 /// The incident: an 8-port Pod was made again under its name, 4 of its mappings are right and 4 lead to the old address;
 /// and a healthy neighbour.
 pub(crate) fn incident() -> NodeState {

@@ -107,6 +107,15 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
                     writeln!(out, "  {}", line.green())?;
                 }
             }
+            Act::NftEdit { edit } => {
+                for line in edit.commands() {
+                    if line.starts_with("nft delete") {
+                        writeln!(out, "  {}", line.red())?;
+                    } else {
+                        writeln!(out, "  {}", line.green())?;
+                    }
+                }
+            }
             Act::ConntrackDelete { entries } => {
                 for entry in entries {
                     writeln!(out, "  {}", entry.text().red())?;

@@ -24,7 +24,7 @@ pub use ids::{ContainerId, Mac, PodName, PodUid, Proto};
 pub use kernel::{
     Address, Conntrack, CtEntry, CtFlags, CtTuple, Direction, Family, Link, Neighbour, NetNs, Route,
 };
-pub use nft::{NftChain, NftElement, NftFamily, NftRule, NftSet, NftState, NftValue};
+pub use nft::{NftChain, NftElement, NftFamily, NftRaw, NftRule, NftSet, NftState, NftValue};
 pub use runtime::{Container, Runtime, RuntimeKind, RuntimeState, Sandbox, SandboxState};
 pub use xtables::{Dnat, PortRange, XtChain, XtMatch, XtRule, XtTable, XtVariant};
 

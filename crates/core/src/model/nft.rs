@@ -151,6 +151,16 @@ pub struct NftChain {
     pub handle: Option<u64>,
 }
 
+/// A rule as the kernel keeps it, so that one that was taken away can be put back whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NftRaw {
+    /// The payload of `NFTA_RULE_EXPRESSIONS` (`linux/netfilter/nf_tables.h`), in hex digits.
+    pub expressions: String,
+    /// The payload of `NFTA_RULE_USERDATA`, in hex digits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub userdata: Option<String>,
+}
+
 /// A rule of a table that is not iptables'.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NftRule {
@@ -176,6 +186,23 @@ pub struct NftRule {
     pub target: Option<String>,
     /// The rule as printed, where it came as text; else what could be decoded of it.
     pub text: String,
+    /// What the kernel keeps of it: only of a rule that a CNI plugin marked, read from the kernel, that refers to no set of its
+    /// own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub raw: Option<NftRaw>,
+}
+
+impl NftRule {
+    /// The rule with its place, as `nft add rule` takes it.
+    pub fn placed(&self) -> String {
+        format!("{} {} {} {}", self.family, self.table, self.chain, self.text)
+    }
+
+    /// True if the other is this rule as far as a person can see it: place and text, without its handle.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.family, &self.table, &self.chain, &self.text)
+            == (other.family, &other.table, &other.chain, &other.text)
+    }
 }
 
 /// Everything of nftables but iptables' tables.

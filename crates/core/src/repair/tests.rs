@@ -9,8 +9,8 @@ use crate::{
 
 /// A journal in memory that dies at its n-th record.
 #[derive(Default)]
-struct Memory {
-    records: Vec<Record>,
+pub(super) struct Memory {
+    pub(super) records: Vec<Record>,
     dies_at: Option<usize>,
 }
 
@@ -24,14 +24,14 @@ impl Journal for Memory {
     }
 }
 
-fn tier1() -> Choice {
+pub(super) fn tier1() -> Choice {
     Choice {
         tier: Some(1),
         ..Choice::default()
     }
 }
 
-fn run(node: &mut SimNode, journal: &mut Memory) -> Result<Round, RepairError> {
+pub(super) fn run(node: &mut SimNode, journal: &mut Memory) -> Result<Round, RepairError> {
     let settings = Settings::default();
     round(
         node,

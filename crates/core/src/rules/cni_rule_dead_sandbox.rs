@@ -1,6 +1,10 @@
 //! Rules that a CNI plugin marked with a container ID, left after the container.
 
-use super::{Part, Rule, unit::Jumps};
+use super::{
+    Part, Rule,
+    nft_unit::{self, NftUnit},
+    unit::Jumps,
+};
 use crate::{
     finding::{Evidence, Finding, Object, Verdict},
     judge::Judge,
@@ -16,7 +20,7 @@ pub(super) static RULE: Rule = Rule {
     tier: 1,
     summary: "a rule that a CNI plugin marked with a container ID that no runtime knows",
     page: include_str!("pages/cni-rule-dead-sandbox.md"),
-    needs: &[Part::Runtime, Part::Xtables],
+    needs: &[Part::Runtime, Part::Xtables, Part::Nft],
     judge,
 };
 
@@ -34,7 +38,51 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
             }
         }
     }
+    let units = nft_unit::units(judge, marks::nft::masquerade);
+    findings.extend(units.iter().filter_map(|unit| judge_nft(judge, unit)));
     findings
+}
+
+/// bridge's and ptp's masquerade in nftables: a rule an address.
+fn judge_nft(judge: &Judge<'_>, unit: &NftUnit<'_>) -> Option<Finding> {
+    let (residence, born) = unit.residence(judge);
+    if residence.standing == Standing::Live {
+        return None;
+    }
+    let verdict = if residence.is_dead() {
+        Verdict::Stale
+    } else {
+        Verdict::Unknown
+    };
+    let network = unit.mark.network.as_deref().unwrap_or_default();
+    let mut evidence = vec![Evidence::new(
+        judge.state.nft.source_names(),
+        format!(
+            "the rule names container {} of network {network:?}",
+            unit.mark.container
+        ),
+    )];
+    evidence.extend(residence.evidence.iter().cloned());
+    evidence.extend(born.map(|(_, said)| said));
+    Some(Finding {
+        rule: RULE.id,
+        verdict,
+        why_not_repair: residence.why_not_repair(),
+        object: unit.object(),
+        owner: residence.owner,
+        consequence: consequence(verdict).to_owned(),
+        evidence,
+        witnesses: residence.witnesses,
+        remedy: (verdict == Verdict::Stale).then(|| Remedy::Nft(unit.deletion(judge))),
+    })
+}
+
+/// What such a rule does to traffic.
+const fn consequence(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Unknown => "Whether the rule serves anybody cannot be told.",
+        _ => "The rule handles packets of a container that is gone; the next one at its address inherits it.",
+    }
 }
 
 /// hostPort rules are judged with their chain, by another rule.
@@ -120,17 +168,13 @@ fn judge_rule(
             rule: rule.clone(),
         },
     };
-    let consequence = match verdict {
-        Verdict::Unknown => "Whether the rule serves anybody cannot be told.",
-        _ => "The rule handles packets of a container that is gone; the next one at its address inherits it.",
-    };
     Some(Finding {
         rule: RULE.id,
         verdict,
         why_not_repair: why_not,
         object,
         owner: residence.owner,
-        consequence: consequence.to_owned(),
+        consequence: consequence(verdict).to_owned(),
         evidence,
         witnesses: residence.witnesses,
         remedy: (verdict == Verdict::Stale).then(|| {

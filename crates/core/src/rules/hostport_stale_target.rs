@@ -1,5 +1,7 @@
 //! hostPort mappings of portmap whose sandbox is dead.
 
+mod nft;
+
 use super::{
     Part, Rule,
     unit::{Jumps, Unit},
@@ -8,7 +10,7 @@ use crate::{
     finding::{Evidence, Finding, Object, Verdict},
     judge::Judge,
     marks::{self, CniMark, PORTMAP_CHAIN},
-    model::{PortRange, XtChain, XtRule, XtTable},
+    model::{PortRange, Proto, XtChain, XtRule, XtTable},
     plan::{Probe, Remedy, XtEdit},
     roster::Standing,
 };
@@ -19,7 +21,7 @@ pub(super) static RULE: Rule = Rule {
     tier: 1,
     summary: "a hostPort's DNAT whose sandbox is dead, which may shadow the living one",
     page: include_str!("pages/hostport-stale-target.md"),
-    needs: &[Part::Runtime, Part::Xtables],
+    needs: &[Part::Runtime, Part::Xtables, Part::Nft],
     judge,
 };
 
@@ -40,6 +42,7 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(nft::judge(judge));
     findings
 }
 
@@ -185,10 +188,13 @@ fn rival<'a>(
 }
 
 fn ports(rule: &XtRule) -> String {
-    let proto = rule.spec.proto.map(|p| format!("{p} ")).unwrap_or_default();
-    let ports: Vec<_> = rule
-        .spec
-        .dports
+    port_words(rule.spec.proto, &rule.spec.dports)
+}
+
+/// `tcp 8080`.
+fn port_words(proto: Option<Proto>, ranges: &[PortRange]) -> String {
+    let proto = proto.map(|p| format!("{p} ")).unwrap_or_default();
+    let ports: Vec<_> = ranges
         .iter()
         .map(|p| {
             if p.first == p.last {

@@ -9,6 +9,7 @@ mod conntrack;
 mod data_plane;
 mod hostport_stale_target;
 mod ipam_lease_dead_sandbox;
+mod nft_unit;
 mod npl;
 mod tombstone_over_live_pod;
 mod unit;
@@ -16,6 +17,8 @@ mod zombie_sandbox;
 
 #[cfg(test)]
 mod living_tests;
+#[cfg(test)]
+mod nft_tests;
 #[cfg(test)]
 mod tests;
 

@@ -22,6 +22,7 @@ pub(super) fn bare(family: NftFamily, table: &str, chain: &str, text: String) ->
         dnat: None,
         target: None,
         text,
+        raw: None,
     }
 }
 

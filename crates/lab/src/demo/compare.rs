@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use sexton_core::finding::XtPlace;
 use sexton_core::model::{CtEntry, Family, NftElement, Proto, XtVariant};
-use sexton_core::plan::{Act, Plan, XtEdit};
+use sexton_core::plan::{Act, NftEdit, Plan, XtEdit};
 
 use crate::node::{API_PORT, CLIENT_IP, NODE_IP};
 use crate::snapshot::Snapshot;
@@ -39,6 +39,7 @@ pub(super) fn unexplained(
     for act in plan.steps.iter().map(|step| &step.act) {
         let done = match act {
             Act::XtRestore { edit } => restore(&mut wanted, edit),
+            Act::NftEdit { edit } => nft_edit(&mut wanted, edit),
             Act::NftDeleteElement { element, .. } => {
                 let text = element_words(element);
                 remove(&mut wanted, NFT, |line| {
@@ -77,6 +78,24 @@ fn lines<'a>(snapshot: &'a mut Snapshot, section: &str) -> &'a mut Vec<String> {
     snapshot.sections.entry(section.to_owned()).or_default()
 }
 
+/// Takes the rules and elements of an edit out of the ruleset, and puts its elements in.
+fn nft_edit(snapshot: &mut Snapshot, edit: &NftEdit) -> Result<(), String> {
+    for at in &edit.delete {
+        let text = at.rule.text.as_str();
+        remove(snapshot, NFT, |line| line.contains(text))?;
+    }
+    for at in &edit.delete_elements {
+        let words = element_words(&at.element);
+        remove(snapshot, NFT, |line| {
+            words.iter().all(|word| line.contains(word.as_str()))
+        })?;
+    }
+    if edit.add.is_empty() && edit.add_elements.is_empty() {
+        return Ok(());
+    }
+    Err("what the demo's node has no place for: rules or elements added to nftables".to_owned())
+}
+
 /// Takes the first such line out of a section.
 fn remove(snapshot: &mut Snapshot, section: &str, is: impl Fn(&str) -> bool) -> Result<String, String> {
     let lines = lines(snapshot, section);
@@ -96,6 +115,7 @@ fn settle(snapshot: &mut Snapshot, plan: &Plan, truth: &Truth) {
         .iter()
         .filter_map(|step| match &step.act {
             Act::XtRestore { edit } => Some(&edit.probes),
+            Act::NftEdit { edit } => Some(&edit.probes),
             _ => None,
         })
         .flatten()

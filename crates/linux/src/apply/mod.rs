@@ -43,6 +43,7 @@ impl Node for LinuxNode {
         let options = &self.options;
         match act {
             Act::XtRestore { edit } => xt::restore(options, edit, &mut self.hands.own),
+            Act::NftEdit { edit } => nft::edit(edit, &mut self.hands.own),
             Act::NftDeleteElement {
                 family,
                 table,

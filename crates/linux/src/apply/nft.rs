@@ -1,10 +1,11 @@
-//! Elements of sets and maps. The kernel's delete looks at the key only, so the generation carries the swap: the
-//! element is read under a generation, and the batch is refused if anything changed since.
+//! Rules, and elements of sets and maps. The kernel's delete looks at the handle or the key only, so the generation carries
+//! the swap: rule or element is read under a generation, and the batch is refused if anything changed since.
 
 use std::collections::HashSet;
 
 use sexton_core::model::NftElement;
 use sexton_core::node::Applied;
+use sexton_core::plan::NftEdit;
 
 use crate::netlink::{self, Swapped, TableName};
 use crate::source::chain;
@@ -19,6 +20,16 @@ pub(super) fn delete(table: &TableName, set: &str, element: &NftElement, own: &m
 pub(super) fn add(table: &TableName, set: &str, element: &NftElement, own: &mut HashSet<u32>) -> Applied {
     own.extend(own_thread());
     outcome(netlink::add_nft_element(table, set, element))
+}
+
+/// Makes one transaction of a table.
+pub(super) fn edit(edit: &NftEdit, own: &mut HashSet<u32>) -> Applied {
+    own.extend(own_thread());
+    match netlink::edit_nft(edit) {
+        Ok((Swapped::Done, skipped)) => Applied::Done { skipped },
+        Ok((other, _)) => outcome(Ok(other)),
+        Err(error) => outcome(Err(error)),
+    }
 }
 
 fn outcome(result: Result<Swapped, netlink::NetlinkError>) -> Applied {

@@ -87,6 +87,17 @@ pub(super) fn places(act: &Act) -> Vec<NftPlace> {
                 })
                 .collect()
         }
+        Act::NftEdit { edit } => {
+            let chains = edit.delete.iter().chain(&edit.add).map(|at| &at.rule.chain);
+            let sets = edit.delete_elements.iter().chain(&edit.add_elements);
+            let names = chains.chain(sets.map(|at| &at.set));
+            names
+                .map(|name| NftPlace {
+                    table: (edit.family, edit.table.clone()),
+                    name: name.clone(),
+                })
+                .collect()
+        }
         Act::NftDeleteElement {
             family, table, set, ..
         }

@@ -8,6 +8,7 @@
 mod attrs;
 mod conntrack;
 mod nft;
+mod nft_edit;
 mod nft_rule;
 mod nft_value;
 mod nft_watch;
@@ -16,6 +17,7 @@ mod route;
 
 pub(crate) use conntrack::{Deleted, accounting, delete as delete_conntrack, read as read_conntrack};
 pub(crate) use nft::{TableName, read as read_nft, tables as read_nft_tables};
+pub(crate) use nft_edit::apply as edit_nft;
 pub(crate) use nft_watch::{Change, ChangeListener, NftPlace, listen as listen_nft};
 pub(crate) use nft_write::{Swapped, add as add_nft_element, delete as delete_nft_element};
 pub(crate) use route::{read as read_routing, read_interior, unavailable as no_routing};

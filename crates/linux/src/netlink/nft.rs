@@ -8,7 +8,7 @@ use nlink::netlink::Nftables;
 use nlink::netlink::nftables::{
     ChainInfo, Family, NFT_MSG_GETSET, NFT_MSG_GETSETELEM, Verdict, nft_msg_type,
 };
-use sexton_core::model::{NftChain, NftElement, NftFamily, NftSet, NftState, NftValue};
+use sexton_core::model::{NftChain, NftElement, NftFamily, NftRule, NftSet, NftState, NftValue};
 
 use super::attrs::{AttrIter, be32, be64, push_text, text};
 use super::nft_rule::{AnonymousSets, rule};
@@ -44,9 +44,9 @@ pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
 pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
 pub(super) const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
 pub(super) const NFTA_DATA_VALUE: u16 = 1;
-const NFTA_DATA_VERDICT: u16 = 2;
-const NFTA_VERDICT_CODE: u16 = 1;
-const NFTA_VERDICT_CHAIN: u16 = 2;
+pub(super) const NFTA_DATA_VERDICT: u16 = 2;
+pub(super) const NFTA_VERDICT_CODE: u16 = 1;
+pub(super) const NFTA_VERDICT_CHAIN: u16 = 2;
 /// The comment in an element's user data: type, length, text with a closing zero (libnftnl, `udata.h`).
 pub(super) const NFTNL_UDATA_SET_ELEM_COMMENT: u8 = 0;
 
@@ -147,19 +147,9 @@ async fn once(wanted: &dyn Fn(NftFamily, &str) -> bool) -> Result<NftReading, Ne
             .filter(|chain| wanted(chain.family, &chain.table))
             .collect();
         for (family, table) in &state.tables {
-            let failed = |source| NetlinkError::Read {
-                what: "nftables' rules",
-                source,
-            };
             let none = HashMap::new();
             let anonymous = anonymous.get(&(*family, table.clone())).unwrap_or(&none);
-            let mut stream = conn
-                .stream_rules(table, wire_family(*family))
-                .await
-                .map_err(failed)?;
-            while let Some(info) = stream.next().await {
-                state.rules.push(rule(&info.map_err(failed)?, *family, anonymous));
-            }
+            rules(&conn, (*family, table), anonymous, &mut state.rules).await?;
         }
     }
     let after = generation(&conn).await?;
@@ -169,6 +159,27 @@ async fn once(wanted: &dyn Fn(NftFamily, &str) -> bool) -> Result<NftReading, Ne
         steady: before == after,
         unreadable,
     })
+}
+
+/// The rules of a table, in the order of each chain.
+pub(super) async fn rules(
+    conn: &Connection<Nftables>,
+    (family, table): (NftFamily, &str),
+    anonymous: &HashMap<String, Vec<NftElement>>,
+    out: &mut Vec<NftRule>,
+) -> Result<(), NetlinkError> {
+    let failed = |source| NetlinkError::Read {
+        what: "nftables' rules",
+        source,
+    };
+    let mut stream = conn
+        .stream_rules(table, wire_family(family))
+        .await
+        .map_err(failed)?;
+    while let Some(info) = stream.next().await {
+        out.push(rule(&info.map_err(failed)?, family, anonymous));
+    }
+    Ok(())
 }
 
 /// The model's name of a family.

@@ -7,10 +7,12 @@ use std::collections::HashMap;
 
 use nlink::netlink::nftables::expr::RuleExpr;
 use nlink::netlink::nftables::{CmpOp, MetaKey, NatType, PayloadBase, RangeOp, Register, RuleInfo};
-use sexton_core::model::{Dnat, Family, NftElement, NftFamily, NftRule, NftValue, PortRange, Proto};
+use sexton_core::marks;
+use sexton_core::model::{Dnat, Family, NftElement, NftFamily, NftRaw, NftRule, NftValue, PortRange, Proto};
 
 use super::attrs::{be16, ip};
 use super::nft::{TableName, verdict_chain};
+use super::nft_value::hex;
 
 /// Elements of the sets without a name that rules hold (`tcp dport { 80, 443 }`), by table and set.
 pub(super) type AnonymousSets = HashMap<TableName, HashMap<String, Vec<NftElement>>>;
@@ -59,6 +61,7 @@ pub(super) fn rule(
         dnat: None,
         target: None,
         text: String::new(),
+        raw: None,
     };
     let mut held: HashMap<u32, Held> = HashMap::new();
     for expression in &expressions {
@@ -67,7 +70,23 @@ pub(super) fn rule(
     out.text = info
         .nft_syntax_stateless()
         .unwrap_or_else(|| outline(&expressions, &out));
+    out.raw = raw(info, &expressions, &out);
     out
+}
+
+/// What the kernel keeps of a rule that may be taken away; none where it refers to a set without a name, which goes with it.
+fn raw(info: &RuleInfo, expressions: &[RuleExpr], rule: &NftRule) -> Option<NftRaw> {
+    let own_set = expressions.iter().any(|expression| {
+        let name = match expression {
+            RuleExpr::Lookup { set, .. } => set,
+            _ => return false,
+        };
+        name.starts_with("__")
+    });
+    (marks::nft::of(rule).is_some() && !own_set).then(|| NftRaw {
+        expressions: hex(&info.expression_bytes),
+        userdata: info.userdata_raw.as_deref().map(hex),
+    })
 }
 
 /// Notes what a register holds now; nothing that is understood forgets what it held.
@@ -128,6 +147,17 @@ fn follow(
             Some(Held::Daddr(family, mask)) => out.destination = prefix(*family, data, mask.as_deref()),
             _ => {}
         },
+        RuleExpr::Cmp {
+            sreg,
+            op: CmpOp::Neq,
+            data,
+            ..
+        } => {
+            if let Some(Held::Daddr(family, mask)) = held.get(&word(*sreg)) {
+                let but = prefix(*family, data, mask.as_deref());
+                out.destination = but.map(|but| format!("!= {but}"));
+            }
+        }
         // A range of ports, before nft knew a word for it: not less than the first, not more than the last.
         RuleExpr::Cmp { sreg, op, data, .. } if held.get(&word(*sreg)) == Some(&Held::Dport) => match op {
             CmpOp::Gte => {

@@ -250,7 +250,20 @@ fn encode_one(id: u32, value: &NftValue) -> Option<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-fn hex(data: &[u8]) -> String {
+/// The bytes that hex digits stand for; `None` for anything else.
+pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()
+        }
+        _ => None,
+    });
+    pairs.collect()
+}
+
+pub(super) fn hex(data: &[u8]) -> String {
     data.iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
         out

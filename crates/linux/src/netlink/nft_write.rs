@@ -4,17 +4,17 @@
 use nlink::Connection;
 use nlink::netlink::Nftables;
 use nlink::netlink::nftables::{NFT_MSG_DELSETELEM, NFT_MSG_NEWSETELEM, RawMessage};
-use sexton_core::model::NftElement;
+use sexton_core::model::{NftElement, NftValue};
 
 use super::attrs::{push, push_text};
 use super::nft::{self, RawSet, TableName, WireKey};
-use super::nft_value::encode;
+use super::nft_value::{encode, type_name};
 use super::{DUMP_TRIES, NetlinkError, block_on, is_torn};
 
 const NFTA_LIST_ELEM: u16 = 1;
 const NLA_F_NESTED: u16 = 1 << 15;
 const NLM_F_EXCL: u16 = 0x200;
-const NLM_F_CREATE: u16 = 0x400;
+pub(super) const NLM_F_CREATE: u16 = 0x400;
 
 /// What became of a change.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,9 +44,7 @@ pub(crate) fn delete(table: &TableName, set: &str, expected: &NftElement) -> Res
                 element.text()
             ))));
         }
-        let elements = keys.iter().map(wire_key).collect::<Vec<_>>();
-        let message = message(NFT_MSG_DELSETELEM, &set, &elements);
-        Ok(Step::Send(message))
+        Ok(Step::Send(vec![gone_element(&set, &keys)]))
     })
 }
 
@@ -63,30 +61,36 @@ pub(crate) fn add(table: &TableName, set: &str, element: &NftElement) -> Result<
                 Swapped::Changed(format!("the key is taken: {}", there.text()))
             }));
         }
-        Ok(match wire_elements(&set, element) {
-            Some(elements) => {
-                Step::Send(message(NFT_MSG_NEWSETELEM, &set, &elements).flags(NLM_F_CREATE | NLM_F_EXCL))
-            }
-            None => Step::End(Swapped::Refused(format!(
-                "an element of {} cannot be written: {}",
-                set.name,
-                element.text()
-            ))),
+        Ok(match new_element(&set, element) {
+            Ok(message) => Step::Send(vec![message]),
+            Err(why) => Step::End(Swapped::Refused(why.to_string())),
         })
     })
 }
 
+/// The message that adds an element.
+pub(super) fn new_element(set: &RawSet, element: &NftElement) -> Result<RawMessage, Unwritable> {
+    let elements = wire_elements(set, element)?;
+    Ok(message(NFT_MSG_NEWSETELEM, set, &elements).flags(NLM_F_CREATE | NLM_F_EXCL))
+}
+
+/// The message that deletes what a look found.
+pub(super) fn gone_element(set: &RawSet, keys: &[WireKey]) -> RawMessage {
+    let elements = keys.iter().map(wire_key).collect::<Vec<_>>();
+    message(NFT_MSG_DELSETELEM, set, &elements)
+}
+
 /// What to do after a look.
-enum Step {
-    Send(RawMessage),
+pub(super) enum Step {
+    Send(Vec<RawMessage>),
     End(Swapped),
 }
 
-/// Looks and sends, again when the ruleset was changed in between.
-fn swap(
+/// Looks and sends as one transaction, again when the ruleset was changed in between.
+pub(super) fn swap(
     look: impl AsyncFn(&Connection<Nftables>) -> Result<Step, NetlinkError>,
 ) -> Result<Swapped, NetlinkError> {
-    block_on("nftables' elements", async {
+    block_on("nftables", async {
         for _ in 0..DUMP_TRIES {
             let conn = nft::open()?;
             let generation = nft::generation(&conn).await?;
@@ -94,17 +98,20 @@ fn swap(
                 Err(error) if is_torn(&error) => continue,
                 other => other?,
             };
-            let message = match step {
+            let messages = match step {
                 Step::End(end) => return Ok(end),
-                Step::Send(message) => message,
+                Step::Send(messages) => messages,
             };
-            let batch = conn.transaction().expect_generation(generation).raw(message);
+            let empty = conn.transaction().expect_generation(generation);
+            let batch = messages
+                .into_iter()
+                .fold(empty, |batch, message| batch.raw(message));
             match batch.commit(&conn).await {
                 Ok(()) => return Ok(Swapped::Done),
                 Err(error) if error.is_restart() => {}
                 Err(source) => {
                     return Err(NetlinkError::Write {
-                        what: "nftables' elements",
+                        what: "nftables",
                         source,
                     });
                 }
@@ -116,10 +123,10 @@ fn swap(
     })
 }
 
-type Found = Option<(NftElement, Vec<WireKey>)>;
+pub(super) type Found = Option<(NftElement, Vec<WireKey>)>;
 
 /// The set, and what it holds under the element's key. None where the set is gone.
-async fn find(
+pub(super) async fn find(
     conn: &Connection<Nftables>,
     table: &TableName,
     name: &str,
@@ -171,31 +178,66 @@ fn wire_key(name: &WireKey) -> Vec<u8> {
     out
 }
 
+/// Why an element cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unwritable {
+    /// A part of the key.
+    #[error("the key {text} cannot be written as {wanted}")]
+    Key {
+        /// The element's key.
+        text: String,
+        /// The set's type.
+        wanted: String,
+    },
+    /// A range in a set that keeps none.
+    #[error("{text} is a range, and the set {set} keeps single values")]
+    Range {
+        /// The element.
+        text: String,
+        /// The set.
+        set: String,
+    },
+    /// A map's data.
+    #[error("the data of {text} cannot be written as {wanted}")]
+    Data {
+        /// The element.
+        text: String,
+        /// The map's type.
+        wanted: String,
+    },
+    /// A verdict that is none of nftables'.
+    #[error("{text:?} is no verdict that can be written")]
+    Verdict {
+        /// What was to be one.
+        text: String,
+    },
+    /// A comment for which the kernel has no room.
+    #[error("the comment of {text} is longer than 254 bytes")]
+    Comment {
+        /// The element.
+        text: String,
+    },
+}
+
 /// An element as an addition describes it, with the end of its range where the set keeps that as an element of its own.
-fn wire_elements(set: &RawSet, element: &NftElement) -> Option<Vec<Vec<u8>>> {
-    let (first, last) = encode(set.key_type, &element.key)?;
+fn wire_elements(set: &RawSet, element: &NftElement) -> Result<Vec<Vec<u8>>, Unwritable> {
+    let text = element.text();
+    let Some((first, last)) = encode(set.key_type, &element.key) else {
+        let wanted = type_name(set.key_type);
+        return Err(Unwritable::Key { text, wanted });
+    };
     let paired = nft::is_paired(set);
     let ranges = paired || set.flags & nft::NFT_SET_CONCAT != 0;
     if first != last && !ranges {
-        return None;
+        let set = set.name.clone();
+        return Err(Unwritable::Range { text, set });
     }
     let mut out = Vec::new();
     push_value(&mut out, nft::NFTA_SET_ELEM_KEY, &first);
     if !paired && first != last {
         push_value(&mut out, nft::NFTA_SET_ELEM_KEY_END, &last);
     }
-    if let Some(data_type) = set.data_type {
-        if data_type == nft::NFT_DATA_VERDICT {
-            return None;
-        }
-        let (data, end) = encode(data_type, &element.data)?;
-        if data != end {
-            return None;
-        }
-        push_value(&mut out, nft::NFTA_SET_ELEM_DATA, &data);
-    } else if !element.data.is_empty() {
-        return None;
-    }
+    push_data(&mut out, set, element)?;
     if let Some(timeout) = element.timeout_ms {
         push(&mut out, nft::NFTA_SET_ELEM_TIMEOUT, &timeout.to_be_bytes());
         // What comes back lives no longer than it would have lived.
@@ -204,7 +246,9 @@ fn wire_elements(set: &RawSet, element: &NftElement) -> Option<Vec<Vec<u8>>> {
         }
     }
     if let Some(comment) = &element.comment {
-        let len = u8::try_from(comment.len() + 1).ok()?;
+        let Ok(len) = u8::try_from(comment.len() + 1) else {
+            return Err(Unwritable::Comment { text });
+        };
         let mut data = vec![nft::NFTNL_UDATA_SET_ELEM_COMMENT, len];
         data.extend_from_slice(comment.as_bytes());
         data.push(0);
@@ -219,7 +263,60 @@ fn wire_elements(set: &RawSet, element: &NftElement) -> Option<Vec<Vec<u8>>> {
             flags: nft::NFT_SET_ELEM_INTERVAL_END,
         }));
     }
-    Some(elements)
+    Ok(elements)
+}
+
+/// The data of a map's element: a value, or a verdict with the chain that it leads to.
+fn push_data(out: &mut Vec<u8>, set: &RawSet, element: &NftElement) -> Result<(), Unwritable> {
+    let refused = |wanted: String| {
+        let text = element.text();
+        Err(Unwritable::Data { text, wanted })
+    };
+    match (set.data_type, element.data.as_slice()) {
+        (None, []) => Ok(()),
+        (None, _) => refused("no data: it is a set".to_owned()),
+        (Some(nft::NFT_DATA_VERDICT), [NftValue::Verdict(verdict)]) => {
+            let data = wire_verdict(verdict)?;
+            let mut inner = Vec::new();
+            push(&mut inner, nft::NFTA_DATA_VERDICT | NLA_F_NESTED, &data);
+            push(out, nft::NFTA_SET_ELEM_DATA | NLA_F_NESTED, &inner);
+            Ok(())
+        }
+        (Some(nft::NFT_DATA_VERDICT), _) => refused("a verdict".to_owned()),
+        (Some(data_type), values) => match encode(data_type, values) {
+            Some((data, end)) if data == end => {
+                push_value(out, nft::NFTA_SET_ELEM_DATA, &data);
+                Ok(())
+            }
+            _ => refused(type_name(data_type)),
+        },
+    }
+}
+
+/// A verdict's code (`enum nft_verdicts` and `NF_DROP`, `NF_ACCEPT`) with its chain.
+fn wire_verdict(text: &str) -> Result<Vec<u8>, Unwritable> {
+    let (word, chain) = match text.split_once(' ') {
+        Some((word, chain)) => (word, Some(chain)),
+        None => (text, None),
+    };
+    let code: i32 = match (word, chain) {
+        ("drop", None) => 0,
+        ("accept", None) => 1,
+        ("continue", None) => -1,
+        ("return", None) => -5,
+        ("jump", Some(_)) => -3,
+        ("goto", Some(_)) => -4,
+        _ => {
+            let text = text.to_owned();
+            return Err(Unwritable::Verdict { text });
+        }
+    };
+    let mut out = Vec::new();
+    push(&mut out, nft::NFTA_VERDICT_CODE, &code.to_be_bytes());
+    if let Some(chain) = chain {
+        push_text(&mut out, nft::NFTA_VERDICT_CHAIN, chain);
+    }
+    Ok(out)
 }
 
 /// The value after this one, as a number in network order; none after the highest.

@@ -1,0 +1,248 @@
+//! What CNI plugins leave in nftables, beside what they keep there for the living.
+
+use crate::{
+    finding::{Object, Verdict},
+    marks,
+    model::*,
+    plan::Remedy,
+    testkit::*,
+};
+
+/// The sandbox of the first Pod of a node.
+fn living() -> ContainerId {
+    id("0001aaaaaaaaaaaa")
+}
+
+fn old_lease(container: ContainerId) -> Lease {
+    lease("10.10.1.99", container, at("2026-11-30T12:00:00Z"))
+}
+
+/// A Pod at 10.10.1.2, the lease of a dead sandbox, and these rules.
+fn node_with(rules: Vec<NftRule>) -> NodeState {
+    let mut state = with_nft(node(vec![pod("web-0", 1, "10.10.1.2")]), rules);
+    state.ipam.value.leases = vec![old_lease(id("dead"))];
+    state
+}
+
+/// Rule, verdict and whether it may be repaired, of everything but the lease.
+fn found(state: &NodeState) -> Vec<(&'static str, Verdict, bool)> {
+    let all = short(&judge(state));
+    let rules = all.into_iter().filter(|f| f.0 != "ipam-lease-dead-sandbox");
+    rules
+        .map(|(rule, verdict, repair, _)| (rule, verdict, repair))
+        .collect()
+}
+
+fn deleted(state: &NodeState, rule: &str) -> Vec<u64> {
+    let all = judge(state);
+    let found = all.iter().filter(|f| f.rule == rule);
+    let edits = found.filter_map(|f| match &f.remedy {
+        Some(Remedy::Nft(edit)) => Some(edit.delete.iter().filter_map(|at| at.rule.handle)),
+        _ => None,
+    });
+    edits.flatten().collect()
+}
+
+#[test]
+fn a_dead_hostport_that_shadows_a_living_one_is_found_with_all_its_rules() {
+    let state = node_with(vec![
+        nft_hostport(10, &id("dead"), Proto::Tcp, 8080, "10.10.1.99:80"),
+        nft_hostport(11, &living(), Proto::Tcp, 8080, "10.10.1.2:80"),
+        nft_hairpin(12, &id("dead"), "10.10.1.99"),
+        nft_hairpin(13, &living(), "10.10.1.2"),
+    ]);
+    assert_eq!(found(&state), [("hostport-stale-target", Verdict::Stale, true)]);
+    assert_eq!(deleted(&state, "hostport-stale-target"), [10, 12]);
+    let all = judge(&state);
+    let finding = all.iter().find(|f| f.rule == "hostport-stale-target").unwrap();
+    assert!(
+        finding
+            .consequence
+            .contains("tcp 8080 never reaches Pod voice/web-0"),
+        "{}",
+        finding.consequence
+    );
+    let Some(Remedy::Nft(edit)) = &finding.remedy else {
+        panic!("no remedy")
+    };
+    // Both rules have a living heir, and the heir's port is tried.
+    assert_eq!((edit.replaced, edit.probes.len()), (2, 1));
+    assert_eq!(edit.probes[0].target, ip("10.10.1.2"));
+    // Behind nothing, and behind nothing in the other chain.
+    assert_eq!(
+        edit.delete.iter().map(|at| at.after).collect::<Vec<_>>(),
+        [None, None]
+    );
+    assert_eq!(
+        crate::judge::object_counts(&state).get("nft-unit"),
+        Some(&2),
+        "a unit a container and table"
+    );
+}
+
+#[test]
+fn one_fact_apart_nothing_is_found() {
+    let dead = id("dead");
+    let rule = nft_hostport(10, &dead, Proto::Tcp, 8080, "10.10.1.99:80");
+    let masq = nft_masquerade(10, "lab", &dead, "10.10.1.99");
+    for (what, state) in [
+        ("a living sandbox", {
+            let mut state = node_with(vec![rule.clone(), masq.clone()]);
+            let one = state.runtime.value.sandboxes[0].clone();
+            state.runtime.value.sandboxes.push(Sandbox {
+                id: dead.clone(),
+                state: SandboxState::NotReady,
+                ..one
+            });
+            state.ipam.value.leases.clear();
+            state
+        }),
+        (
+            "another table",
+            node_with(vec![NftRule {
+                table: "hostport".to_owned(),
+                ..rule.clone()
+            }]),
+        ),
+        (
+            "another chain",
+            node_with(vec![NftRule {
+                chain: "prerouting".to_owned(),
+                ..rule.clone()
+            }]),
+        ),
+        (
+            "a comment that is no ID",
+            node_with(vec![NftRule {
+                comment: Some("to the web".to_owned()),
+                ..rule.clone()
+            }]),
+        ),
+        (
+            "a comment whose hashes do not fit",
+            node_with(vec![NftRule {
+                comment: masq.comment.clone().map(|c| c.replace("net: lab", "net: labs")),
+                ..masq.clone()
+            }]),
+        ),
+    ] {
+        assert_eq!(found(&state), [], "{what}");
+    }
+}
+
+#[test]
+fn the_living_one_before_the_dead_one_is_said_so() {
+    let state = node_with(vec![
+        nft_hostport(11, &living(), Proto::Tcp, 8080, "10.10.1.2:80"),
+        nft_hostport(12, &id("dead"), Proto::Tcp, 8080, "10.10.1.99:80"),
+        // Another protocol is no rival.
+        nft_hostport(13, &living(), Proto::Udp, 8080, "10.10.1.2:80"),
+    ]);
+    let all = judge(&state);
+    let finding = all.iter().find(|f| f.rule == "hostport-stale-target").unwrap();
+    assert!(finding.consequence.contains("as soon as that is gone"));
+    let Some(Remedy::Nft(edit)) = &finding.remedy else {
+        panic!("no remedy")
+    };
+    assert_eq!((edit.replaced, edit.probes.len()), (0, 0));
+    assert_eq!(edit.delete[0].after, Some(11));
+}
+
+#[test]
+fn a_rule_of_one_host_address_is_no_rival_of_another_ones() {
+    let at_host = |handle, id: &ContainerId, host: &str, to: &str| NftRule {
+        destination: Some(host.to_owned()),
+        ..nft_hostport(handle, id, Proto::Tcp, 8080, to)
+    };
+    for (host, shadows) in [("172.20.0.11", true), ("172.20.0.12", false)] {
+        let state = node_with(vec![
+            at_host(10, &id("dead"), "172.20.0.11", "10.10.1.99:80"),
+            at_host(11, &living(), host, "10.10.1.2:80"),
+        ]);
+        let all = judge(&state);
+        let finding = all.iter().find(|f| f.rule == "hostport-stale-target").unwrap();
+        assert_eq!(finding.consequence.contains("never reaches"), shadows, "{host}");
+    }
+}
+
+#[test]
+fn of_two_pods_that_had_one_address_only_the_dead_ones_masquerade_is_found() {
+    let state = node_with(vec![
+        nft_masquerade(20, "lab", &id("dead"), "10.10.1.2"),
+        nft_masquerade(21, "lab", &living(), "10.10.1.2"),
+    ]);
+    assert_eq!(found(&state), [("cni-rule-dead-sandbox", Verdict::Stale, true)]);
+    assert_eq!(deleted(&state, "cni-rule-dead-sandbox"), [20]);
+    assert!(
+        judge(&state)
+            .iter()
+            .any(|f| matches!(&f.object, Object::NftUnit { rules, .. }
+        if rules.len() == 1 && rules[0].raw.is_none()))
+    );
+}
+
+#[test]
+fn a_comment_that_was_cut_names_its_container_by_the_hash() {
+    let long = "a-network-with-a-long-name";
+    let rules = |id: &ContainerId| {
+        let rule = nft_masquerade(20, long, id, "10.10.1.99");
+        let mark = marks::nft::masquerade(&rule).unwrap();
+        assert!(mark.cut.is_some() && mark.container.as_str().len() < 64);
+        vec![rule]
+    };
+    // The living sandbox is found by what is left of its ID.
+    assert_eq!(found(&node_with(rules(&living()))), []);
+    // The dead one is whole by its lease, and may be repaired.
+    assert_eq!(
+        found(&node_with(rules(&id("dead")))),
+        [("cni-rule-dead-sandbox", Verdict::Stale, true)]
+    );
+    // Without one, the ID is not whole, and nothing is repaired.
+    let mut state = node_with(rules(&id("dead")));
+    state.ipam.value.leases.clear();
+    assert_eq!(found(&state), [("cni-rule-dead-sandbox", Verdict::Stale, false)]);
+}
+
+#[test]
+fn the_order_of_the_chain_shows_an_age() {
+    let mut state = node_with(vec![
+        nft_hostport(10, &id("dead"), Proto::Tcp, 8080, "10.10.1.99:80"),
+        nft_hostport(11, &living(), Proto::Tcp, 8081, "10.10.1.2:80"),
+        nft_hostport(12, &id("beef"), Proto::Tcp, 8082, "10.10.1.98:80"),
+    ]);
+    state.ipam.value.leases.clear();
+    let repair: Vec<_> = short(&judge(&state)).into_iter().map(|f| f.2).collect();
+    // The last one may have been made a moment ago.
+    assert_eq!(repair, [true, false]);
+    // While a Pod starts, what has no known age may be its rule.
+    state.pods.value.push(pod("starting", 9, ""));
+    let verdicts: Vec<_> = short(&judge(&state)).into_iter().map(|f| f.1).collect();
+    assert_eq!(verdicts, [Verdict::Stale, Verdict::Unknown]);
+}
+
+#[test]
+fn in_a_recording_the_network_tells_whose_container_it_is() {
+    let mut state = node_with(vec![
+        nft_hostport(10, &id("dead"), Proto::Tcp, 8080, "10.10.1.99:80"),
+        nft_hostport(11, &living(), Proto::Tcp, 8080, "10.10.1.2:80"),
+    ]);
+    state.runtime.value.looked_for_others = false;
+    state.ipam.value.leases.push(Lease {
+        ip: ip("10.10.1.2"),
+        ..old_lease(living())
+    });
+    let verdict = |state: &NodeState| found(state)[0].1;
+    assert_eq!(verdict(&state), Verdict::Stale);
+    // Of a network in which none of the runtime's sandboxes is.
+    state.ipam.value.leases[0].network = "podman".to_owned();
+    assert_eq!(verdict(&state), Verdict::Unknown);
+    state.ipam.value.leases.remove(0);
+    assert_eq!(verdict(&state), Verdict::Unknown);
+    // The masquerade of the same container names it too.
+    state
+        .nft
+        .value
+        .rules
+        .push(nft_masquerade(20, "lab", &id("dead"), "10.10.1.99"));
+    assert_eq!(verdict(&state), Verdict::Stale);
+}
