@@ -6,9 +6,8 @@ use super::{
     points::Points,
 };
 
-/// So many times of sightings at one point are kept: enough to see up to 31 copies of one packet go round.
+/// So many times of sightings at one point are kept: enough to see up to 21 copies of one packet go round three times.
 const TIMES: usize = 64;
-const MAX_COPIES: usize = TIMES / 2 - 1;
 
 /// A packet that came again.
 pub(super) struct Track {
@@ -213,7 +212,7 @@ fn copies(times: &[i64]) -> (u32, Option<i64>, bool) {
     if times.len() < 12 {
         return (1, mean_gap(times), false);
     }
-    let at_most = MAX_COPIES.min(times.len() / 3);
+    let at_most = times.len() / 3;
     let changes: Vec<(u32, i64, f64)> = (1..)
         .zip(1..=at_most)
         .filter_map(|(copies, lag)| {
