@@ -74,6 +74,19 @@ fn a_recorded_loop_of_the_kernel_is_one() {
     assert_eq!(destination.repeats[0].ttl, Some((126, 126)));
 }
 
+#[test]
+fn two_copies_of_three_packets_are_six() {
+    // A kernel's loop of six packets, of which two and two are the same: resets without an IP ID.
+    let (_, trace) = trace(include_bytes!("testdata/loop-copies.pcap"));
+    let destination = proved(&trace);
+    assert_eq!(destination.repeats.len(), 3);
+    assert_eq!(
+        (destination.circulating, destination.circulating_exact),
+        (6, true)
+    );
+    assert_eq!(destination.repeats[0].identity.strength, Strength::Bytes);
+}
+
 /// Packets of the incident: each of these ports' resets circulates, so many turns.
 fn circulating(turns: &[(u16, u32)], span: u64) -> Vec<(u64, Segment)> {
     let mut out = Vec::new();

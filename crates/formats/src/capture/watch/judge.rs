@@ -10,6 +10,7 @@ use sexton_core::{
 use super::{
     super::{Direction, FlowKey, Point, Strength},
     Flow, Repeat,
+    rounds::{self, Seen},
     tracks::Rhythm,
 };
 
@@ -129,6 +130,27 @@ impl Destination {
         out.look_alike = out.look_alike();
         out.lacks = out.lacks();
         out
+    }
+
+    /// Counts what circulates by the order in which it passed, where that repeats: that is better than packet by packet.
+    pub(super) fn count(&mut self, seen: &[Seen], followed: bool) {
+        if self.ttl_falls == Some(true) {
+            return;
+        }
+        let identities: Vec<u64> = self.repeats.iter().map(|repeat| repeat.identity.hash).collect();
+        let Some(turn) = rounds::turn(seen, &identities) else {
+            return;
+        };
+        self.circulating = turn.packets as u64;
+        self.circulating_exact = followed;
+        self.period = Some(turn.takes);
+        for repeat in &mut self.repeats {
+            repeat.period = self.period;
+            if let Some(copies) = turn.copies.get(&repeat.identity.hash) {
+                repeat.copies = *copies;
+                repeat.copies_exact = true;
+            }
+        }
     }
 
     /// What the address itself sent is little enough to be old packets of its own.

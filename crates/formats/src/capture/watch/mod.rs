@@ -1,10 +1,11 @@
 //! Finds packets that come again and again.
 //!
-//! Three tables of fixed size, about 20 MB together, whatever the capture's length:
+//! Four tables of fixed size, about 20 MB together (36 at the worst), whatever the capture's length:
 //!
 //! - the identities that were seen last (131,072), first in first out a bucket: whatever comes again not long after goes
 //!   into the next table;
 //! - tracks (16,384): packets that came again, with where, when and how often;
+//! - the last sightings of those (8,192), in their order;
 //! - flows (32,768): packets and bytes.
 //!
 //! [`table::Table`] says who gives way when a bucket is full: never what comes often. What gave way is counted, and
@@ -13,6 +14,7 @@
 mod flows;
 mod judge;
 mod points;
+mod rounds;
 mod table;
 mod tracks;
 
@@ -21,11 +23,15 @@ use std::{collections::BTreeMap, net::IpAddr};
 pub use flows::Flow;
 use flows::Flows;
 pub use judge::{Destination, Judgement, LookAlike, judge};
+use rounds::{Rounds, Seen};
 use table::{Recent, Table};
 pub use tracks::Repeat;
 use tracks::Track;
 
 use super::{Packet, identity};
+
+/// With more destinations than this, what circulates is only counted by packet, not by the order of all of them.
+const MAX_COUNTED: usize = 64;
 
 /// How many turns make a loop, and how much is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +70,7 @@ pub struct Watch {
     limits: Limits,
     recent: Recent,
     tracks: Table<Track>,
+    rounds: Rounds,
     flows: Flows,
     totals: Totals,
     before: Option<i64>,
@@ -119,6 +126,7 @@ impl Watch {
             recent: Recent::new(limits.recent),
             // Two sightings, of which the first was not counted here, are what any capture of two interfaces has.
             tracks: Table::new(limits.tracks, 3),
+            rounds: Rounds::default(),
             flows: Flows::new(limits.flows),
             totals: Totals::default(),
             before: None,
@@ -141,7 +149,11 @@ impl Watch {
         self.flows.see(identity::flow_hash(&packet.flow), packet);
         let hash = packet.identity.hash;
         if let Some(track) = self.tracks.find(hash) {
-            track.see(packet);
+            let often = track.see(packet);
+            if often && let Some(time) = packet.time {
+                let point = packet.point;
+                self.rounds.see(Seen { hash, time, point });
+            }
         } else if self.recent.seen(hash) {
             self.totals.seen_again += 1;
             self.tracks.insert(hash, Track::new(packet));
@@ -167,6 +179,12 @@ impl Watch {
             .into_iter()
             .map(|(address, repeats)| Destination::new(address, repeats, &flows, totals.tracks_exact))
             .collect();
+        let seen = self.rounds.finish();
+        if destinations.len() <= MAX_COUNTED {
+            destinations
+                .iter_mut()
+                .for_each(|destination| destination.count(&seen, totals.tracks_exact));
+        }
         destinations.sort_by(|a, b| b.turns.cmp(&a.turns).then(a.address.cmp(&b.address)));
         Trace {
             totals,

@@ -6,8 +6,10 @@ use super::{
     points::Points,
 };
 
-/// So many times of sightings at one point are kept: enough to see up to 21 copies of one packet go round three times.
-const TIMES: usize = 64;
+/// So many times of sightings at one point are kept, and so many copies of one packet can be told: each goes round four
+/// times in that.
+const TIMES: usize = 128;
+const MAX_COPIES: usize = 31;
 
 /// A packet that came again.
 pub(super) struct Track {
@@ -115,7 +117,8 @@ impl Track {
         track
     }
 
-    pub(super) fn see(&mut self, packet: &Packet) {
+    /// One more sighting. True if there were enough that it is worth to follow it in the order of all.
+    pub(super) fn see(&mut self, packet: &Packet) -> bool {
         self.sightings += 1;
         self.last = self.last.max(packet.time);
         if let Some((0, count)) = self.points.see(packet.point) {
@@ -130,6 +133,8 @@ impl Track {
                 self.times.push(time);
             }
         }
+        // More than what a capture of a few interfaces has of each packet.
+        self.sightings > 8
     }
 
     pub(super) fn finish(&self, limits: &Limits) -> Repeat {
@@ -199,8 +204,9 @@ fn in_order(mut points: Vec<(Point, u64)>) -> Vec<(Point, u64)> {
 /// How many copies pass one point in turn, how long a turn takes, and whether that is sure.
 ///
 /// Copies keep their order, so that with k of them the time between a sighting and the k-th after it is one turn, and
-/// hardly changes, while the times between neighbours do. The k that changes least is the answer. Copies that follow
-/// each other evenly look like one copy that is faster: that cannot be told.
+/// hardly changes, while the times between neighbours do. Sums of more gaps change less by chance, by the root of their
+/// number; the answer is the smallest k that no larger one beats by more than that. Copies that follow each other evenly
+/// look like one copy that is faster: that cannot be told, and neither can gaps that the clock hardly resolves.
 fn copies(times: &[i64]) -> (u32, Option<i64>, bool) {
     /// Gaps that change by less show no pattern that could be looked for.
     const EVEN: f64 = 0.05;
@@ -208,39 +214,84 @@ fn copies(times: &[i64]) -> (u32, Option<i64>, bool) {
     const SMALL: f64 = 0.15;
     /// Gaps that change by more, and show no pattern, are no single packet's.
     const UNEVEN: f64 = 0.35;
+    /// A turn that changes by less needs no comparison.
+    const EXACT: f64 = 0.005;
+    /// Better than by chance.
+    const BETTER: f64 = 2.5;
     // Fewer than a dozen sightings show no pattern.
+    let whole = |unit: i64| times.iter().all(|time| time % unit == 0);
+    let resolution = [1_000, 100].into_iter().find(|unit| whole(*unit)).unwrap_or(1);
+    let times = without_pauses(times);
     if times.len() < 12 {
-        return (1, mean_gap(times), false);
+        return (1, mean_gap(&times), false);
     }
-    let at_most = times.len() / 3;
+    let at_most = MAX_COPIES.min(times.len() / 3);
     let changes: Vec<(u32, i64, f64)> = (1..)
         .zip(1..=at_most)
         .filter_map(|(copies, lag)| {
             let later = times.get(lag..)?;
             let gaps = times.iter().zip(later).map(|(a, b)| b.saturating_sub(*a));
             let (middle, change) = change(gaps.collect())?;
-            Some((copies, middle, change))
+            #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+            let blur = resolution as f64 / middle as f64 / 2.0;
+            Some((copies, middle, change.max(blur)))
         })
         .collect();
     let Some(&(1, turn, of_one)) = changes.first() else {
-        return (1, mean_gap(times), false);
+        return (1, mean_gap(&times), false);
     };
+    let resolved = mean_gap(&times).is_some_and(|gap| gap >= 3 * resolution);
     if of_one <= EVEN {
-        return (1, Some(turn), true);
+        return (1, Some(turn), resolved);
     }
-    // Sums of k gaps by chance change less by the root of k: a turn must change far less than that.
-    let turns = || {
-        changes.iter().skip(1).filter(|(copies, _, change)| {
-            *change <= SMALL && *change <= of_one / f64::from(*copies).sqrt() / 3.0
-        })
+    // What a sum of gaps changes by chance, if a sum of fewer changes so much.
+    let by_chance = |fewer: u32, change: f64, more: u32| change * (f64::from(fewer) / f64::from(more)).sqrt();
+    let found = changes.iter().enumerate().find(|(at, (copies, _, change))| {
+        let small = if *copies == 1 {
+            *change <= UNEVEN
+        } else {
+            *change <= SMALL && *change <= by_chance(1, of_one, *copies) / BETTER
+        };
+        let larger = changes.get(at + 1..).unwrap_or_default();
+        small
+            && (*change <= EXACT
+                || larger
+                    .iter()
+                    .all(|(more, _, other)| *other >= by_chance(*copies, *change, *more) / BETTER))
+    });
+    match found {
+        Some((_, &(copies, turn, _))) => (copies, Some(turn), resolved),
+        None => (1, mean_gap(&times), false),
+    }
+}
+
+/// The times without a few long pauses, in which the machine did something else: three gaps that are far longer than the
+/// fourth longest are made as long as that. A turn's own longest gap comes at least four times.
+fn without_pauses(times: &[i64]) -> Vec<i64> {
+    let gap = |pair: &[i64]| {
+        pair.last()
+            .zip(pair.first())
+            .map_or(0, |(b, a)| b.saturating_sub(*a))
     };
-    let least = turns()
-        .map(|(_, _, change)| *change)
-        .fold(f64::INFINITY, f64::min);
-    match turns().find(|(_, _, change)| *change <= least * 2.0 + 0.005) {
-        Some(&(copies, turn, _)) => (copies, Some(turn), true),
-        None => (1, mean_gap(times), of_one <= UNEVEN),
+    let mut gaps: Vec<i64> = times.windows(2).map(gap).collect();
+    let mut sorted = gaps.clone();
+    sorted.sort_unstable();
+    let Some(fourth) = sorted.len().checked_sub(4).and_then(|at| sorted.get(at).copied()) else {
+        return times.to_vec();
+    };
+    let longest = fourth.saturating_mul(4);
+    for gap in &mut gaps {
+        if *gap > longest {
+            *gap = fourth;
+        }
     }
+    let first = times.first().copied().unwrap_or_default();
+    let mut now = first;
+    let rest = gaps.into_iter().map(|gap| {
+        now = now.saturating_add(gap);
+        now
+    });
+    std::iter::once(first).chain(rest).collect()
 }
 
 fn mean_gap(times: &[i64]) -> Option<i64> {
@@ -301,20 +352,38 @@ mod tests {
         assert_eq!(copies(&at(&[320_000], 64)), (1, Some(320_000), true));
         assert_eq!(copies(&at(&[320_000, 330_000, 310_000], 64)).0, 1);
         assert_eq!(
-            copies(&at(&[1_000, 1_000, 998_000], 64)),
-            (3, Some(1_000_000), true)
+            copies(&at(&[1_001, 1_000, 998_000], 128)),
+            (3, Some(1_000_001), true)
         );
         assert_eq!(
-            copies(&at(&[100, 900, 200, 700, 300, 800, 5_000], 64)),
-            (7, Some(8_000), true)
+            copies(&at(&[101, 900, 200, 700, 300, 800, 5_000], 128)),
+            (7, Some(8_001), true)
         );
+        let mut bunch = vec![501; 30];
+        bunch.push(90_000);
+        assert_eq!(copies(&at(&bunch, 128)).0, 31);
+        // A kernel's own: two copies, microseconds, and pauses of the machine.
+        let mut gaps = Vec::new();
+        for n in 0..64 {
+            gaps.extend([
+                if n % 3 == 0 { 2_000 } else { 1_000 },
+                if n % 5 == 0 { 10_000 } else { 11_000 },
+            ]);
+        }
+        gaps[11] = 214_000;
+        gaps[97] = 830_000;
+        gaps[20] = 20_000;
+        assert_eq!(copies(&at(&gaps, 128)).0, 2);
         // A few sightings were dropped.
-        let mut dropped = at(&[320_000], 70);
+        let mut dropped = at(&[320_000], 128);
         dropped.remove(9);
         dropped.remove(30);
         assert_eq!(copies(&dropped), (1, Some(320_000), true));
+        // A clock that hardly resolves them.
+        let coarse: Vec<i64> = (0..128_i64).map(|n| n * 8 / 5 * 1_000).collect();
+        assert!(!copies(&coarse).2);
         // Gaps without a pattern are no count.
-        let wild: Vec<i64> = (1..64_i64).map(|n| n * n * 7_919 % 100_003).collect();
+        let wild: Vec<i64> = (1..128_i64).map(|n| n * n * 7_919 % 100_003).collect();
         let mut sum = 0;
         let times: Vec<i64> = wild
             .iter()
