@@ -141,6 +141,16 @@ impl Destination {
         let Some(turn) = rounds::turn(seen, &identities) else {
             return;
         };
+        // A packet that comes evenly by itself, and several times a turn of the others: copies that follow each other
+        // evenly, or one packet that is faster than they are. That cannot be told.
+        let faster = |repeat: &Repeat| {
+            let copies = turn.copies.get(&repeat.identity.hash);
+            repeat.copies == 1 && repeat.copies_exact && copies.is_some_and(|copies| *copies > 1)
+        };
+        if self.repeats.iter().any(faster) {
+            self.circulating_exact = false;
+            return;
+        }
         self.circulating = turn.packets as u64;
         self.circulating_exact = followed;
         self.period = Some(turn.takes);
