@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::{
     finding::{Finding, Object},
     judge::Judge,
     marks,
-    model::{ContainerId, NftValue},
+    model::{ContainerId, IpvsService, NftValue, NodeState},
     plan::Remedy,
     roster::{Residence, Standing},
 };
@@ -194,7 +196,31 @@ pub fn mentions_of_address(judge: &Judge<'_>, ip: IpAddr) -> Vec<Mention> {
         let text = format!("{ip} dev {}{mac} {}", neighbour.dev, neighbour.state);
         all.push("neighbour", &state.neighbours.source_names(), text);
     }
+    beside(state, ip, &mut all);
     all.out
+}
+
+/// What no rule judges yet: the routing policy, sets of ipset, and IPVS.
+fn beside(state: &NodeState, ip: IpAddr, all: &mut Collector) {
+    let is = |net: &IpNet| net.addr() == ip && net.prefix_len() == net.max_prefix_len();
+    let rules = state.ip_rules.value.iter();
+    for rule in rules.filter(|r| r.from.iter().chain(&r.to).any(is)) {
+        all.push("ip-rule", &state.ip_rules.source_names(), rule.text());
+    }
+    for set in &state.ipsets.value {
+        for member in set.members.iter().filter(|m| m.addresses().any(|net| is(&net))) {
+            all.push("ipset-member", &state.ipsets.source_names(), set.line(member));
+        }
+    }
+    for service in &state.ipvs.value {
+        let source = state.ipvs.source_names();
+        if matches!(service.service, IpvsService::Address { ip: own, .. } if own == ip) {
+            all.push("ipvs-service", &source, service.text());
+        }
+        for server in service.servers.iter().filter(|server| server.ip == ip) {
+            all.push("ipvs-server", &source, service.server_text(server));
+        }
+    }
 }
 
 /// Every object that names a container.

@@ -362,6 +362,16 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
     put("address", state.addresses.value.len());
     put("route", state.routes.value.len());
     put("neighbour", state.neighbours.value.len());
+    put("ip-rule", state.ip_rules.value.len());
+    put(
+        "ipset-member",
+        state.ipsets.value.iter().map(|set| set.members.len()).sum(),
+    );
+    put("ipvs-service", state.ipvs.value.len());
+    put(
+        "ipvs-server",
+        state.ipvs.value.iter().map(|v| v.servers.len()).sum(),
+    );
     put("namespace", state.namespaces.value.len());
     let mappings = state.local_pods().map(|p| match &p.npl {
         NplAnnotation::Entries(entries) => entries.len(),

@@ -1,14 +1,17 @@
-//! `ip` of iproute2: links, addresses, routes and neighbours, as JSON (`-j`, with or without `-d`) or as text.
+//! `ip` of iproute2: links, addresses, routes, neighbours and rules, as JSON (`-j`, with or without `-d`) or as text.
 //!
 //! Source: iproute2 6.1, `ip/ipaddress.c`, `ip/iproute.c`, `ip/ipneigh.c`, `lib/rt_names.c`. Which of the two forms it
 //! is shows in the first character.
 
 mod json;
+mod rule;
 mod text;
 
 use sexton_core::model::{Address, Link, Neighbour, Problem, Route};
 
 use crate::problems::Problems;
+
+pub use rule::{print_rules, read_rules};
 
 /// Reads `ip addr` or `ip link`. The kind of a link is told only with `-d`; `ip -o addr` tells no links.
 ///

@@ -48,19 +48,21 @@ kinds! {
     CNI_CACHE = 15;
     /// CNI configuration.
     CNI_CONFIG = 16;
+    /// Rules of the routing policy.
+    IP_RULES = 17;
 }
 
 impl Kinds {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Everything.
-    pub const ALL: Self = Self((1 << 17) - 1);
+    pub const ALL: Self = Self((1 << 18) - 1);
     /// What the API server tells.
     pub const API: Self = Self(0b1_1111);
     /// What the kernel tells by netlink and by iptables' own tools, without the insides of namespaces.
-    pub const KERNEL: Self = Self(0b111_1111 << 7);
-    /// Links, addresses, routes and neighbours.
-    pub const ROUTING: Self = Self(0b1111 << 10);
+    pub const KERNEL: Self = Self(0b111_1111 << 7 | 1 << 17);
+    /// Links, addresses, routes, neighbours and rules of the routing policy.
+    pub const ROUTING: Self = Self(0b1111 << 10 | 1 << 17);
 
     /// Whether all of `other` is in it.
     pub const fn contains(self, other: Self) -> bool {

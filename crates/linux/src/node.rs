@@ -167,6 +167,9 @@ impl LinuxNode {
                 if kinds.contains(Kinds::NEIGHBOURS) {
                     state.neighbours = read.neighbours;
                 }
+                if kinds.contains(Kinds::IP_RULES) {
+                    state.ip_rules = read.rules;
+                }
             }
             if let Some(reader) = conntrack {
                 state.conntrack = joined(reader, "conntrack");

@@ -644,3 +644,48 @@ fn routing_is_what_ip_shows() {
         assert_eq!(neighbours, expected);
     });
 }
+
+#[test]
+fn rules_of_the_routing_policy_are_those_that_ip_prints() {
+    if let Some(why) = unsupported() {
+        return sexton_lab::skip!("{why}");
+    }
+    in_own_netns(|| {
+        run("ip link add d0 type veth peer name d1");
+        for rule in [
+            "from 10.10.1.5 lookup 100 prio 1000",
+            "not from 10.0.0.0/8 to 10.10.1.0/24 fwmark 0x1/0xff iif d0 lookup 2000 prio 1001 proto static",
+            "from 10.10.1.6 unreachable prio 1002",
+            "goto 32766 prio 1003",
+            "oif d0 lookup main prio 1004 suppress_prefixlength 0",
+            "ipproto tcp dport 80-90 sport 5 uidrange 0-10 tos 0x10 lookup 7 prio 1005",
+            "from 1.2.3.4 blackhole prio 1006",
+            "from 1.2.3.5 prohibit prio 1007",
+            "nop prio 1008",
+            "goto 40000 prio 1009",
+            "fwmark 0x7 lookup local prio 1010",
+        ] {
+            run(&format!("ip rule add {rule}"));
+        }
+        run(
+            "ip -6 rule add from fd00::5 lookup 100 && ip -6 rule add to fd00::/64 ipproto ipv6-icmp lookup 101",
+        );
+        run("ip link del d0");
+        let state = observe(Kinds::IP_RULES);
+        let live = complete(&state.ip_rules);
+        for (family, option) in [(Family::Ipv4, "-4"), (Family::Ipv6, "-6")] {
+            for form in ["", "-j", "-d", "-j -d"] {
+                let text = run(&format!("ip {form} {option} rule"));
+                let (recorded, problems) = sexton_formats::ip::read_rules("r", text.as_bytes(), family);
+                assert_eq!(problems, []);
+                let live: Vec<_> = live
+                    .iter()
+                    .filter(|rule| rule.family == family)
+                    .cloned()
+                    .collect();
+                assert_eq!(live, recorded, "ip {form} {option} rule");
+            }
+        }
+        assert_eq!(live.len(), 14 + 4);
+    });
+}

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use sexton_core::model::{Completeness, Family, NodeState, NplAnnotation, Pod, XtTable, XtVariant};
-use sexton_formats::iptables;
+use sexton_formats::{ip, iptables};
 
 use super::emit;
 use crate::{args::CollectArgs, output::count, recording, source};
@@ -101,6 +101,12 @@ fn files(state: &NodeState) -> anyhow::Result<Vec<Entry>> {
         .map(|e| e.text() + "\n")
         .collect();
     out.push(("conntrack.txt".to_owned(), entries.into_bytes()));
+    for (family, name) in [(Family::Ipv4, "ip-rule.txt"), (Family::Ipv6, "ip6-rule.txt")] {
+        let text = ip::print_rules(&state.ip_rules.value, family);
+        if !text.is_empty() {
+            out.push((name.to_owned(), text.into_bytes()));
+        }
+    }
     for lease in &state.ipam.value.leases {
         let name = format!("cni/networks/{}/{}", lease.network, lease.ip);
         out.push((name, lease.content.clone().into_bytes()));

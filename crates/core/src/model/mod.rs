@@ -7,6 +7,9 @@ mod cluster;
 mod cni;
 mod facts;
 mod ids;
+mod iprule;
+mod ipset;
+mod ipvs;
 mod kernel;
 mod nft;
 mod runtime;
@@ -21,6 +24,9 @@ pub use cluster::{
 pub use cni::{CacheEntry, CniConfig, CniPlugin, CorruptFile, IpamStore, Lease};
 pub use facts::{Completeness, Facts, SourceReport};
 pub use ids::{ContainerId, Mac, PodName, PodUid, Proto};
+pub use iprule::{IpRule, IpRuleAction};
+pub use ipset::{IpSet, IpSetMember};
+pub use ipvs::{IpvsForward, IpvsServer, IpvsService, IpvsVirtual};
 pub use kernel::{
     Address, Conntrack, CtEntry, CtFlags, CtTuple, Direction, Family, Link, Neighbour, NetNs, Route,
 };
@@ -80,6 +86,12 @@ pub struct NodeState {
     pub routes: Facts<Vec<Route>>,
     /// Neighbours of the node's own namespace.
     pub neighbours: Facts<Vec<Neighbour>>,
+    /// Rules of the routing policy of the node's own namespace.
+    pub ip_rules: Facts<Vec<IpRule>>,
+    /// Sets of ipset. Only recordings have them.
+    pub ipsets: Facts<Vec<IpSet>>,
+    /// Virtual servers of IPVS. Only recordings have them.
+    pub ipvs: Facts<Vec<IpvsVirtual>>,
     /// host-local leases.
     pub ipam: Facts<IpamStore>,
     /// Cached CNI results.
@@ -135,6 +147,10 @@ impl NodeState {
             conntrack "conntrack", links "links", addresses "addresses", routes "routes",
             neighbours "neighbours", ipam "host-local", cni_cache "cni-cache", cni_config "cni-config",
         );
+        // No rule looks at these yet: one that is not there lacks nothing.
+        for reports in [&self.ip_rules.reports, &self.ipsets.reports, &self.ipvs.reports] {
+            out.extend(reports.iter().cloned());
+        }
         out
     }
 }

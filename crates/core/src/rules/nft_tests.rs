@@ -81,6 +81,87 @@ fn a_dead_hostport_that_shadows_a_living_one_is_found_with_all_its_rules() {
 }
 
 #[test]
+fn explain_shows_what_names_an_address_or_a_container() {
+    use crate::{explain, judge::Judge, settings::Settings};
+    let mut state = node_with(vec![
+        nft_hostport(10, &id("dead"), Proto::Tcp, 8080, "10.10.1.99:80"),
+        nft_masquerade(11, "lab", &id("dead"), "10.10.1.99"),
+        nft_hostport(12, &living(), Proto::Tcp, 8080, "10.10.1.9:80"),
+    ]);
+    let rule = |from: &str, priority| IpRule {
+        family: Family::Ipv4,
+        priority,
+        inverted: false,
+        from: Some(from.parse().unwrap()),
+        to: None,
+        mark: None,
+        iif: None,
+        oif: None,
+        detached: false,
+        others: Vec::new(),
+        action: IpRuleAction::Lookup(254),
+        protocol: None,
+    };
+    state.ip_rules.value = vec![rule("10.10.1.99/32", 100), rule("10.10.1.0/24", 101)];
+    let member = |entry: &str| IpSetMember {
+        entry: entry.to_owned(),
+        options: String::new(),
+    };
+    state.ipsets.value = vec![IpSet {
+        name: "pods".to_owned(),
+        kind: "hash:ip,port".to_owned(),
+        options: String::new(),
+        members: vec![member("10.10.1.99,tcp:80"), member("10.10.1.9,tcp:80")],
+    }];
+    state.ipvs.value = vec![IpvsVirtual {
+        service: IpvsService::Address {
+            proto: Proto::Tcp,
+            ip: ip("10.96.0.1"),
+            port: 80,
+        },
+        scheduler: "rr".to_owned(),
+        persistent: None,
+        flags: Vec::new(),
+        servers: vec![IpvsServer {
+            ip: ip("10.10.1.99"),
+            port: 8080,
+            forward: IpvsForward::Masquerade,
+            weight: 1,
+            connections: None,
+        }],
+    }];
+    let settings = Settings::default();
+    let judge = Judge::new(&state, None, &settings, now());
+    let shown = |mentions: Vec<explain::Mention>| {
+        let shown = mentions.into_iter().filter(|m| m.kind != "lease");
+        shown
+            .map(|m| (m.kind, m.finding.map(|f| f.rule)))
+            .collect::<Vec<_>>()
+    };
+    let nft = [
+        ("nft-rule", Some("hostport-stale-target")),
+        ("nft-rule", Some("cni-rule-dead-sandbox")),
+    ];
+    let beside = [("ip-rule", None), ("ipset-member", None), ("ipvs-server", None)];
+    let all = shown(explain::mentions_of_address(&judge, ip("10.10.1.99")));
+    assert_eq!(all, [&nft[..], &beside[..]].concat());
+    assert_eq!(
+        shown(explain::mentions_of_address(&judge, ip("10.96.0.1"))),
+        [("ipvs-service", None)]
+    );
+    assert_eq!(shown(explain::mentions_of_container(&judge, &id("dead"))), nft);
+    let counts = crate::judge::object_counts(&state);
+    for (kind, number) in [
+        ("ip-rule", 2),
+        ("ipset-member", 2),
+        ("ipvs-service", 1),
+        ("ipvs-server", 1),
+    ] {
+        assert_eq!(counts.get(kind), Some(&number), "{kind}");
+    }
+}
+
+#[test]
 fn one_fact_apart_nothing_is_found() {
     let dead = id("dead");
     let rule = nft_hostport(10, &dead, Proto::Tcp, 8080, "10.10.1.99:80");

@@ -19,13 +19,15 @@ use super::{
     files::{FileEntry, Limits},
     finish::has_source,
     input::{beginning, open},
-    join::{join, worsen},
+    join::{completeness, join, worsen},
+    kernel::empty,
     problem,
     recognise::{self, FileKind},
 };
 use crate::{
-    antctl,
+    antctl, ipset,
     iptables::{self, XtInput},
+    ipvs,
     kube::{self, Kind, KubeItem},
 };
 
@@ -214,8 +216,34 @@ impl Collector {
             }
             FileKind::Lease | FileKind::CniCache | FileKind::CniConfig => self.cni(entry, &kind, text),
             FileKind::Nft => self.nft(entry, text),
-            FileKind::IpLink | FileKind::IpAddr | FileKind::IpRoute | FileKind::IpNeigh => {
-                self.ip(entry, &kind, text);
+            FileKind::IpLink
+            | FileKind::IpAddr
+            | FileKind::IpRoute
+            | FileKind::IpNeigh
+            | FileKind::IpRule(_) => self.ip(entry, &kind, text),
+            FileKind::Ipset => {
+                let (sets, mut problems) = ipset::parse(text, &entry.path);
+                problems.extend(empty(entry, sets.is_empty() && problems.is_empty()));
+                let items: usize = sets.iter().map(|set| set.members.len()).sum();
+                let whole = completeness(sets.len(), &problems);
+                join(
+                    &mut self.state.ipsets,
+                    sets,
+                    Self::report(entry, whole, items as u64),
+                );
+                self.state.problems.extend(problems);
+            }
+            FileKind::Ipvs => {
+                let (services, mut problems) = ipvs::parse(text, &entry.path);
+                problems.extend(empty(entry, services.is_empty() && problems.is_empty()));
+                let items = services.len();
+                let whole = completeness(items, &problems);
+                join(
+                    &mut self.state.ipvs,
+                    services,
+                    Self::report(entry, whole, items as u64),
+                );
+                self.state.problems.extend(problems);
             }
             FileKind::Meta => self.meta_file(entry, text),
             FileKind::NodeName => self.node_name(entry, text),

@@ -63,6 +63,14 @@ impl Collector {
                 join(&mut state.neighbours, neighbours, report);
                 problems
             }
+            FileKind::IpRule(family) => {
+                let (mut rules, problems) =
+                    told(entry, bytes, |bytes| ip::read_rules(&entry.path, bytes, *family));
+                let report = report(rules.len(), &problems);
+                keep_new(&state.ip_rules.value, &mut rules);
+                join(&mut state.ip_rules, rules, report);
+                problems
+            }
             _ => {
                 let ((links, mut addresses), problems) =
                     told(entry, bytes, |bytes| ip::read_links(&entry.path, bytes));
@@ -96,12 +104,17 @@ fn told<T: Default>(
 ) -> (T, Vec<Problem>) {
     match bytes {
         Ok(bytes) if bytes.trim_ascii().is_empty() => {
-            let what = "the file is empty: either there is nothing or the command failed";
-            (T::default(), vec![problem(&entry.path, what)])
+            (T::default(), empty(entry, true).into_iter().collect())
         }
         Ok(bytes) => read(&bytes),
         Err(problem) => (T::default(), vec![problem]),
     }
+}
+
+/// What is wrong with a file that tells nothing.
+pub(super) fn empty(entry: &FileEntry, is_empty: bool) -> Option<Problem> {
+    let what = "the file is empty: either there is nothing or the command failed";
+    is_empty.then(|| problem(&entry.path, what))
 }
 
 /// Takes out what another file told already.

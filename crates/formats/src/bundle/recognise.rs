@@ -38,6 +38,12 @@ pub(crate) enum FileKind {
     IpRoute,
     /// `ip neigh`.
     IpNeigh,
+    /// `ip rule`; of this family where nothing in it tells.
+    IpRule(Family),
+    /// `ipset save`.
+    Ipset,
+    /// `ipvsadm -Ln` or `-Sn`.
+    Ipvs,
     /// A host-local lease.
     Lease,
     /// A cached CNI result.
@@ -67,7 +73,6 @@ fn dirs(path: &str) -> Vec<&str> {
 }
 
 const WINDOWS: &str = "state of a Windows node: no rule of this version judges it";
-const NOT_JUDGED: &str = "no rule of this version judges it";
 
 /// By name, at whatever depth. `antctl` has names of its own.
 pub(crate) fn by_name(path: &str) -> Option<FileKind> {
@@ -121,7 +126,10 @@ pub(crate) fn by_name(path: &str) -> Option<FileKind> {
         "ip-link" | "ip-l" => FileKind::IpLink,
         "ip-route" | "ip-route-table-all" | "ip6-route" | "ip-6-route" => FileKind::IpRoute,
         "ip-neigh" | "ip-neighbor" | "ip-neighbour" => FileKind::IpNeigh,
-        "ip-rule" | "ip6-rule" | "ipset" | "ipset-save" | "ipvsadm" => FileKind::Known(NOT_JUDGED),
+        "ip-rule" | "ip-rules" | "ip-rule-show" => FileKind::IpRule(Family::Ipv4),
+        "ip6-rule" | "ip-6-rule" | "ip6-rules" => FileKind::IpRule(Family::Ipv6),
+        "ipset" | "ipset-save" => FileKind::Ipset,
+        "ipvsadm" | "ipvsadm-ln" | "ipvsadm-sn" => FileKind::Ipvs,
         "network" | "endpoint" | "policy" if extension == "txt" => FileKind::Known(WINDOWS),
         "hns-networks" | "hns-endpoints" | "hns-loadbalancers" | "hns-namespaces" | "azure-vnet"
         | "azure-vnet-ipam" | "azure-endpoints" | "nic" | "imds-network" | "interfaceinfo" | "counters"
@@ -199,6 +207,27 @@ pub(crate) fn by_content(head: &[u8]) -> Option<FileKind> {
         && words.iter().filter(|w| w.starts_with("src=")).count() == 2
     {
         return Some(FileKind::Conntrack);
+    }
+    if let ["create", _, kind, ..] = words.as_slice()
+        && ["hash:", "bitmap:", "list:"]
+            .iter()
+            .any(|start| kind.starts_with(start))
+    {
+        return Some(FileKind::Ipset);
+    }
+    let service = matches!(
+        words.as_slice(),
+        ["-A", "-t" | "-u" | "-f" | "--sctp-service", _, "-s", ..]
+    );
+    if service || first.starts_with("IP Virtual Server version ") {
+        return Some(FileKind::Ipvs);
+    }
+    if let [priority, "from" | "not", ..] = words.as_slice()
+        && priority
+            .strip_suffix(':')
+            .is_some_and(|digits| digits.parse::<u32>().is_ok())
+    {
+        return Some(FileKind::IpRule(Family::Ipv4));
     }
     if text.contains("\nitems:") && (text.starts_with("apiVersion:") || text.starts_with("kind:")) {
         return Some(FileKind::Kube(None));
@@ -280,7 +309,10 @@ mod tests {
                 "etc/kubernetes/manifests/kube-apiserver.yaml",
                 Some(FileKind::Manifest),
             ),
-            ("ipset.txt", Some(FileKind::Known(NOT_JUDGED))),
+            ("ipset.txt", Some(FileKind::Ipset)),
+            ("ipvsadm.txt", Some(FileKind::Ipvs)),
+            ("ip-rule.json", Some(FileKind::IpRule(Family::Ipv4))),
+            ("ip-6-rule.txt", Some(FileKind::IpRule(Family::Ipv6))),
             ("counters.csv", Some(FileKind::Known(WINDOWS))),
             ("notes.md", None),
             ("networks/readme", None),
@@ -302,6 +334,19 @@ mod tests {
             ("*nat\n:X - [0:0]\n", iptables),
             ("* a list\n* of points\n", None),
             ("table inet x {\n}\n", Some(FileKind::Nft)),
+            ("create a hash:ip family inet\n", Some(FileKind::Ipset)),
+            ("create a plan\n", None),
+            ("-A -t 10.96.0.1:443 -s rr\n", Some(FileKind::Ipvs)),
+            (
+                "IP Virtual Server version 1.2.1 (size=4096)\n",
+                Some(FileKind::Ipvs),
+            ),
+            (
+                "0:\tfrom all lookup local\n",
+                Some(FileKind::IpRule(Family::Ipv4)),
+            ),
+            ("0: from\n", Some(FileKind::IpRule(Family::Ipv4))),
+            ("note: from me\n", None),
             (
                 "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
                 Some(FileKind::Nft),

@@ -786,7 +786,7 @@ x/ip-addr.json: 1 items
 route: 2 items
 route-table-all: 3 items
 ip-neigh.txt: 1 items
-unread ip-rule.txt: no rule of this version judges it
+ip-rule.txt: 1 items
 problem nft.txt: the file is empty: either there is nothing or the command failed
 "
     );
@@ -805,6 +805,48 @@ problem nft.txt: the file is empty: either there is nothing or the command faile
         ),
         (1, 3, 1)
     );
+}
+
+#[test]
+fn what_no_rule_judges_yet_is_read_too() {
+    let state = of(&[
+        (
+            "ip-rule.txt",
+            "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
+        ),
+        ("ip6-rule.txt", "0:\tfrom all lookup local\n"),
+        (
+            "again/ip-rule.json",
+            r#"[{"priority":32766,"src":"all","table":"main"}]"#,
+        ),
+        (
+            "ipset.txt",
+            "create a hash:ip family inet\nadd a 10.0.0.1\nadd b 10.0.0.2\n",
+        ),
+        (
+            "ipvsadm.txt",
+            "-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.0.1:6443 -m -w 1\n",
+        ),
+        ("x/ipvsadm", ""),
+    ])
+    .unwrap();
+    assert_eq!(
+        summary(&state),
+        "node  at 
+ip-rule.txt: 2 items
+ip6-rule.txt: 1 items
+again/ip-rule.json: 1 items
+ipset.txt: 1 items, not complete: a member of the set \"b\", which was not made
+ipvsadm.txt: 1 items
+x/ipvsadm: 0 items, not complete: the file is empty: either there is nothing or the command failed
+problem ipset.txt:3: a member of the set \"b\", which was not made
+problem x/ipvsadm: the file is empty: either there is nothing or the command failed
+"
+    );
+    let families: Vec<_> = state.ip_rules.value.iter().map(|rule| rule.family).collect();
+    assert_eq!(families, [Family::Ipv4, Family::Ipv4, Family::Ipv6]);
+    assert_eq!(state.ipsets.value[0].members.len(), 1);
+    assert_eq!(state.ipvs.value[0].servers.len(), 1);
 }
 
 #[test]

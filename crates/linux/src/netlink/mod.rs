@@ -14,6 +14,7 @@ mod nft_value;
 mod nft_watch;
 mod nft_write;
 mod route;
+mod rule;
 
 pub(crate) use conntrack::{Deleted, accounting, delete as delete_conntrack, read as read_conntrack};
 pub(crate) use nft::{TableName, read as read_nft, tables as read_nft_tables};

@@ -1,4 +1,4 @@
-//! Links, addresses, routes and neighbours (`linux/rtnetlink.h`, `rtnetlink(7)`).
+//! Links, addresses, routes, neighbours and rules (`linux/rtnetlink.h`, `rtnetlink(7)`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use nlink::Connection;
 use nlink::netlink::{NlMsgType, Route as RouteProtocol};
-use sexton_core::model::{Address, Completeness, Facts, Link, Mac, Neighbour, Route};
+use sexton_core::model::{Address, Completeness, Facts, IpRule, Link, Mac, Neighbour, Route};
 
 use crate::source::{Watch, chain};
 
@@ -14,8 +14,8 @@ use super::attrs::{AttrIter, ip, ne32, push, text};
 use super::{DUMP_TRIES, NetlinkError, SILENCE, block_on, dump, is_torn};
 
 const AF_UNSPEC: u8 = 0;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
+pub(super) const AF_INET: u8 = 2;
+pub(super) const AF_INET6: u8 = 10;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -56,6 +56,8 @@ pub(crate) struct Routing {
     pub(crate) routes: Facts<Vec<Route>>,
     /// Neighbours, without those of links that need none (`NOARP`), as `ip neigh` shows them.
     pub(crate) neighbours: Facts<Vec<Neighbour>>,
+    /// Rules of the routing policy, IPv4's first.
+    pub(crate) rules: Facts<Vec<IpRule>>,
 }
 
 /// Reads the routing side of the calling thread's namespace.
@@ -92,6 +94,7 @@ pub(crate) fn read() -> Routing {
             addresses: facts("addresses", addresses).await,
             routes: routes.await,
             neighbours: neighbours.await,
+            rules: facts("rules", rules).await,
             links,
         })
     });
@@ -105,6 +108,7 @@ pub(crate) fn unavailable(why: &str) -> Routing {
         addresses: Watch::start("addresses").unavailable(why),
         routes: Watch::start("routes").unavailable(why),
         neighbours: Watch::start("neighbours").unavailable(why),
+        rules: Watch::start("rules").unavailable(why),
     }
 }
 
@@ -332,6 +336,20 @@ fn route_kind(kind: u8) -> &'static str {
         11 => "xresolve",
         _ => "unspec",
     }
+}
+
+async fn rules(conn: &Connection<RouteProtocol>) -> Result<Vec<IpRule>, NetlinkError> {
+    let mut out = Vec::new();
+    for family in [AF_INET, AF_INET6] {
+        // struct fib_rule_hdr
+        let mut request = [0; 12];
+        request[0] = family;
+        dump(conn, "rules", NlMsgType::RTM_GETRULE, &request, |body| {
+            out.extend(super::rule::parse(body));
+        })
+        .await?;
+    }
+    Ok(out)
 }
 
 async fn neighbours(conn: &Connection<RouteProtocol>) -> Result<Vec<(Neighbour, u32)>, NetlinkError> {
