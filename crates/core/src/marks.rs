@@ -19,6 +19,9 @@ pub const KUBE_PREFIX: &str = "KUBE-";
 /// The table of Sexton's own drops (law 17).
 pub const TOMBSTONE_TABLE: &str = "sexton";
 
+/// The table of Sexton's own NodePortLocal maps, in `inet`.
+pub const NPL_TABLE: &str = "sexton";
+
 /// The prefix of a tombstone's comment: `sexton:<uid>:<reason>`.
 pub const TOMBSTONE_MARK: &str = "sexton:";
 

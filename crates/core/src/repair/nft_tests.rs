@@ -217,3 +217,100 @@ fn the_share_limit_counts_units() {
         plan.left_out[0].why
     );
 }
+
+/// A map of node ports: one right, one to a dead Pod, one of nobody, and a Pod whose second port is not there.
+fn mapped() -> NodeState {
+    let web = Pod {
+        npl: npl(&[
+            (Proto::Tcp, 61000, 80),
+            (Proto::Udp, 61001, 53),
+            (Proto::Tcp, 61002, 81),
+        ]),
+        ..pod("web-0", 1, "10.10.1.2")
+    };
+    let element = |proto, node_port, address: &str, port| NftElement {
+        key: vec![NftValue::Proto(proto), NftValue::Port(node_port)],
+        data: vec![NftValue::Addr(ip(address)), NftValue::Port(port)],
+        comment: None,
+        timeout_ms: None,
+        expires_ms: None,
+    };
+    let mut state = node(vec![web]);
+    state.nft.value.generation = Some(1);
+    state.nft.value.sets = vec![NftSet {
+        family: NftFamily::Inet,
+        table: "sexton".to_owned(),
+        name: "npl4".to_owned(),
+        is_map: true,
+        key_type: "inet_proto . inet_service".to_owned(),
+        data_type: Some("ipv4_addr . inet_service".to_owned()),
+        elements: vec![
+            element(Proto::Tcp, 61000, "10.10.1.2", 80),
+            element(Proto::Udp, 61001, "10.10.1.99", 53),
+            element(Proto::Tcp, 61009, "10.10.1.98", 80),
+        ],
+    }];
+    state
+}
+
+fn elements(state: &NodeState) -> Vec<String> {
+    let mut all: Vec<_> = state.nft.value.sets[0]
+        .elements
+        .iter()
+        .map(NftElement::text)
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn mappings_in_our_own_map_are_replaced_taken_away_and_added_in_one_transaction() {
+    let before = elements(&mapped());
+    let mut node = SimNode::new(mapped(), now());
+    let mut journal = Memory::default();
+    let done = run(&mut node, &mut journal).unwrap();
+    assert!(done.is_good(), "{:?}", done.repaired);
+    assert_eq!(done.remaining, Vec::new());
+    assert_eq!(node.applied.len(), 1, "{:?}", node.applied);
+    let mark = format!("comment \"sexton:{}:npl\"", uid(1));
+    assert_eq!(
+        elements(&node.state),
+        [
+            "tcp . 61000 : 10.10.1.2 . 80".to_owned(),
+            format!("tcp . 61002 {mark} : 10.10.1.2 . 81"),
+            format!("udp . 61001 {mark} : 10.10.1.2 . 53"),
+        ]
+    );
+    let arrived = done.proofs.iter().filter(|p| p.seen == Probed::Arrived);
+    assert_eq!(arrived.count(), 2);
+
+    // What serves the living stays, and the port of nobody comes back.
+    let parse = |_: &str| None;
+    let records = std::mem::take(&mut journal.records);
+    let undone = undo(&mut node, &mut journal, &records, &Settings::default(), &parse).unwrap();
+    let refused = undone
+        .iter()
+        .filter(|u| matches!(u.outcome, Outcome::JudgedDifferently(_)));
+    assert_eq!(refused.count(), 1, "{undone:?}");
+    let left = elements(&node.state);
+    assert_eq!(left.len(), 4);
+    assert!(
+        before
+            .iter()
+            .any(|text| text.contains("61009") && left.contains(text))
+    );
+}
+
+#[test]
+fn a_map_of_another_table_or_form_is_nobodys() {
+    for change in [
+        |set: &mut NftSet| set.table = "kube-proxy".to_owned(),
+        |set: &mut NftSet| set.family = NftFamily::Ip,
+        |set: &mut NftSet| set.data_type = Some("ipv4_addr".to_owned()),
+    ] {
+        let mut state = mapped();
+        change(&mut state.nft.value.sets[0]);
+        let found = crate::testkit::judge(&state);
+        assert!(found.iter().all(|f| f.rule == "npl-missing-mapping"), "{found:?}");
+    }
+}

@@ -3,7 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
+mod home;
+
 use super::{Part, Rule};
+use home::Home;
+
 use crate::{
     finding::{Evidence, Finding, Object, Verdict, Witness},
     judge::Judge,
@@ -104,12 +108,12 @@ fn is_host_port(pod: &Pod, entry: &NplEntry) -> bool {
 
 /// A DNAT rule of the chain in the form that the controller writes.
 struct Mapping<'a> {
-    rule: &'a XtRule,
+    home: Home<'a>,
     port: Port,
     target: SocketAddr,
 }
 
-fn mapping<'a>(table: &XtTable, rule: &'a XtRule) -> Option<Mapping<'a>> {
+fn mapping<'a>(table: &'a XtTable, rule: &'a XtRule) -> Option<Mapping<'a>> {
     let spec = &rule.spec;
     let plain = !spec.negated
         && spec.others.is_empty()
@@ -123,7 +127,7 @@ fn mapping<'a>(table: &XtTable, rule: &'a XtRule) -> Option<Mapping<'a>> {
     };
     let dnat = spec.dnat?;
     (plain && ports.first == ports.last).then_some(Mapping {
-        rule,
+        home: Home::Rule { table, rule },
         port: (table.family, spec.proto?, ports.first),
         target: SocketAddr::new(dnat.ip, dnat.port.unwrap_or(ports.first)),
     })
@@ -152,11 +156,16 @@ fn stale_target(judge: &Judge<'_>) -> Vec<Finding> {
         }
         for (at, (rule, mapping)) in mappings.iter().enumerate() {
             let found = match mapping {
-                Some(mapping) => judge_mapping(judge, table, (at, mapping), &first, &wanted),
+                Some(mapping) => judge_mapping(judge, (at, mapping), &first, &wanted),
                 None => unreadable(table, rule),
             };
             findings.extend(found);
         }
+    }
+    // A map has one element a port: no order, and nothing beside.
+    let none = HashMap::new();
+    for mapping in home::mappings(judge.state) {
+        findings.extend(judge_mapping(judge, (0, &mapping), &none, &wanted));
     }
     findings
 }
@@ -195,7 +204,6 @@ fn object(table: &XtTable, rule: &XtRule) -> Object {
 
 fn judge_mapping(
     judge: &Judge<'_>,
-    table: &XtTable,
     (own_at, mapping): (usize, &Mapping<'_>),
     first: &Places,
     wanted: &HashMap<Port, Vec<Wanted<'_>>>,
@@ -211,8 +219,9 @@ fn judge_mapping(
         [one] => Some(one),
         _ => None,
     };
+    let source = mapping.home.source(judge);
     let mut evidence = vec![Evidence::new(
-        &table.source,
+        &source,
         format!("{proto} port {node_port} leads to {}", mapping.target),
     )];
     let verdict = match (claim, residence.standing) {
@@ -225,20 +234,20 @@ fn judge_mapping(
                 {
                     None
                 } else {
-                    Some(veto(judge, table, mapping, residence, evidence))
+                    Some(veto(judge, mapping, residence, evidence))
                 };
             }
             Verdict::Stale
         }
         // Not announced by the API's Pods, and alive by the runtime or the kernel: the living first.
         (_, Standing::Live) if !residence.witnesses.contains(&Witness::Api) => {
-            return Some(veto(judge, table, mapping, residence, evidence));
+            return Some(veto(judge, mapping, residence, evidence));
         }
         (Some(_), Standing::Live) if api_whole => Verdict::Stale,
         (_, Standing::Ended | Standing::Nobody) => Verdict::Stale,
         _ => Verdict::Unknown,
     };
-    let mut add = Vec::new();
+    let mut add = None;
     let mut probes = Vec::new();
     // The first rule for a port is the one that works.
     let right_at = claim.and_then(|claim| first.get(&(mapping.port, claim.target())));
@@ -255,9 +264,9 @@ fn judge_mapping(
         match right_at {
             Some(_) => {
                 let text = format!("the right rule stands in the chain too: {}", claim.line());
-                evidence.push(Evidence::new(&table.source, text));
+                evidence.push(Evidence::new(&source, text));
             }
-            None => add.push(claim.line()),
+            None => add = Some(claim),
         }
         probes.push(claim.probe());
     }
@@ -281,22 +290,12 @@ fn judge_mapping(
         rule: STALE_TARGET.id,
         verdict,
         why_not_repair: super::why_not(verdict, &lacking),
-        object: object(table, mapping.rule),
+        object: mapping.home.object(),
         owner,
         consequence,
         evidence,
         witnesses: residence.witnesses,
-        remedy: (verdict == Verdict::Stale).then(|| {
-            Remedy::Xt(XtEdit {
-                place: Judge::place(table),
-                delete: vec![mapping.rule.line.clone()],
-                drop_chains: Vec::new(),
-                new_chains: Vec::new(),
-                add,
-                probes,
-                replaced,
-            })
-        }),
+        remedy: (verdict == Verdict::Stale).then(|| mapping.home.replacement(add, probes, replaced)),
     })
 }
 
@@ -407,7 +406,6 @@ fn is_of_this_node(judge: &Judge<'_>, residence: &Residence) -> bool {
 /// Alive by a source other than the API: reported, never stale.
 fn veto(
     judge: &Judge<'_>,
-    table: &XtTable,
     mapping: &Mapping<'_>,
     residence: Residence,
     mut evidence: Vec<Evidence>,
@@ -425,7 +423,7 @@ fn veto(
             "somebody lives at {} although {api}",
             mapping.target.ip()
         )),
-        object: object(table, mapping.rule),
+        object: mapping.home.object(),
         owner: residence.owner,
         consequence: format!(
             "Port {} leads to an address that is still in use.",
@@ -446,10 +444,14 @@ fn missing_mapping(judge: &Judge<'_>) -> Vec<Finding> {
     wanted.sort_by_key(|((family, proto, port), _)| (*family, *proto, *port));
     let found: Vec<_> = chains(judge).collect();
     let taken = Taken::of(&found);
+    let mapped: HashSet<Port> = home::mappings(judge.state).map(|mapping| mapping.port).collect();
     let gone = [Family::Ipv4, Family::Ipv6].map(|family| (family, jump_gone(&found, family)));
     for (port, claims) in &wanted {
         let [claim] = claims.as_slice() else { continue };
         let family = port.0;
+        if mapped.contains(port) {
+            continue;
+        }
         let any = taken.takes(*port);
         if any && !gone.contains(&(family, true)) {
             continue;
@@ -580,6 +582,17 @@ fn missing(
                 probes: vec![claim.probe()],
                 replaced: 0,
             }));
+        }
+        [] if home::map(judge.state, family).is_some() => {
+            if let Some(set) = home::map(judge.state, family) {
+                let count = set.elements.len();
+                let text = format!(
+                    "none of {count} elements of {} is for {proto} port {node_port}",
+                    set.name
+                );
+                evidence.push(Evidence::new(judge.state.nft.source_names(), text));
+                remedy = Some(home::addition(set, claim));
+            }
         }
         [] => {
             let text = format!("no {family} nat table has the chain {ANTREA_NPL_CHAIN}");
