@@ -70,6 +70,7 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Resul
         },
     };
     let asked = asked.to_vec();
+    let only_udp = asked.is_empty();
     // Which Services there are is not known while the table is read: all of UDP is kept.
     let keep = move |entry: &CtEntry| {
         entry.proto == Proto::Udp
@@ -89,6 +90,7 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Resul
         cni_config_dirs: vec![cni_conf_dir.clone()],
         cni_data_dir: cni_data_dir.join("networks"),
         cni_cache_dir: cni_data_dir.join("results"),
+        only_udp,
         keep_conntrack: Some(Arc::new(keep)),
         ..LinuxOptions::default()
     };

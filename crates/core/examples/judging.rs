@@ -156,7 +156,7 @@ fn node(size: usize, dead: bool) -> NodeState {
             "conntrack",
             Conntrack {
                 entries,
-                seen: size as u64,
+                udp: size as u64,
                 accounting: None,
             },
         ),

@@ -8,7 +8,7 @@ use crate::{
     marks,
     model::{
         ContainerId, CtEntry, CtTuple, Family, NftFamily, NodeState, NplAnnotation, Proto, Sandbox,
-        Timestamp, XtChain, XtTable,
+        Timestamp, XtChain, XtRule, XtTable,
     },
     roster::{Residence, Roster, Since},
     rules::{self, Rule},
@@ -379,9 +379,35 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
     });
     put("npl-mapping", mappings.sum());
     put(
-        "conntrack",
-        usize::try_from(state.conntrack.value.seen).unwrap_or(usize::MAX),
+        "conntrack-udp",
+        usize::try_from(state.conntrack.value.udp).unwrap_or(usize::MAX),
     );
+    counts
+}
+
+/// Objects by kind that bear the mark of a writer whose objects may be deleted: what the share limit of law 15 is a share of.
+/// A table of thousands of rules of others says nothing about how much of ours is being taken.
+pub(crate) fn owned_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
+    let mut counts = object_counts(state);
+    let owned = |chain: &XtChain, rule: &XtRule| {
+        chain.name == marks::ANTREA_NPL_CHAIN
+            || rule
+                .spec
+                .comment
+                .as_deref()
+                .is_some_and(|c| marks::cni_comment(c).is_some())
+    };
+    let rules = state.xtables.value.iter().flat_map(XtTable::rules);
+    let rules = rules.filter(|(chain, rule)| owned(chain, rule)).count();
+    counts.insert("xt-rule", rules as u64);
+    let rules = state.nft.value.rules.iter();
+    let rules = rules.filter(|rule| marks::nft::of(rule).is_some()).count();
+    counts.insert("nft-rule", rules as u64);
+    let sets = state.nft.value.sets.iter();
+    let elements = sets.filter(|set| set.table == marks::TOMBSTONE_TABLE);
+    let elements = elements.map(|set| set.elements.len()).sum::<usize>();
+    counts.insert("nft-element", elements as u64);
+    counts.insert("conntrack", state.conntrack.value.udp);
     counts
 }
 

@@ -4,6 +4,7 @@
 //! Making one changes nothing. It expires, and it is sealed, so that one made for another node, one that is too old
 //! and one that was edited are refused with words.
 
+mod draft;
 mod nft;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
@@ -17,6 +18,8 @@ use crate::{
     settings::Settings,
 };
 
+pub(crate) use draft::narrow;
+use draft::{Draft, Drafts};
 pub use nft::{NftEdit, NftElementAt, NftRuleAt};
 
 /// The schema's name, written into every plan.
@@ -495,22 +498,23 @@ pub fn make(
         None => true,
     });
 
-    let mut drafts: Vec<(u8, Act, Vec<&Finding>)> = Vec::new();
+    let mut drafts = Drafts::default();
     for finding in chosen {
         let Some(remedy) = &finding.remedy else { continue };
-        add_draft(&mut drafts, remedy, finding);
+        drafts.add(remedy, finding);
     }
-    drafts.sort_by_key(|(rank, ..)| *rank);
+    let mut drafts = drafts.all;
+    drafts.sort_by_key(|draft| draft.rank);
     let rule_steps: Vec<u32> = drafts
         .iter()
         .zip(1..)
-        .filter(|((_, act, _), _)| act.changes_rules())
+        .filter(|(draft, _)| draft.act.changes_rules())
         .map(|(_, number)| number)
         .collect();
     let steps = drafts
         .into_iter()
         .zip(1..)
-        .map(|((_, act, findings), number)| {
+        .map(|(Draft { act, findings, .. }, number)| {
             let depends_on = if matches!(act, Act::ConntrackDelete { .. }) {
                 rule_steps.clone()
             } else {
@@ -549,112 +553,6 @@ fn reason(findings: &[&Finding]) -> String {
     lines.join("\n")
 }
 
-/// Adds a remedy to the drafts, joined with others of its kind where one act can carry them.
-fn add_draft<'a>(drafts: &mut Vec<(u8, Act, Vec<&'a Finding>)>, remedy: &Remedy, finding: &'a Finding) {
-    for (_, act, findings) in drafts.iter_mut() {
-        let joined = match (act, remedy) {
-            (Act::XtRestore { edit }, Remedy::Xt(more)) if edit.place == more.place => {
-                edit.merge(more);
-                true
-            }
-            (Act::NftEdit { edit }, Remedy::Nft(more)) if edit.same_table(more) => {
-                edit.merge(more);
-                true
-            }
-            (Act::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
-                entries.push(entry.clone());
-                true
-            }
-            _ => false,
-        };
-        if joined {
-            findings.push(finding);
-            return;
-        }
-    }
-    let rank = match remedy {
-        Remedy::NftElement { .. } => 0,
-        Remedy::Xt(_) | Remedy::Nft(_) => 1,
-        Remedy::Conntrack(_) => 2,
-        Remedy::Lease(_) => 3,
-    };
-    drafts.push((rank, remedy.act(), vec![finding]));
-}
-
-/// The parts of a step's act that are still right by a fresh judgement, as one act; `None` if no part is.
-///
-/// A finding whose remedy is no longer the planned one is left out: what it asks for now was never reviewed.
-pub(crate) fn narrow(planned: &Act, fresh: &[&Finding]) -> (Option<Act>, Vec<usize>) {
-    let mut drafts = Vec::new();
-    let mut kept = Vec::new();
-    for (index, finding) in fresh.iter().enumerate() {
-        let Some(remedy) = &finding.remedy else { continue };
-        if planned.covers(remedy) {
-            add_draft(&mut drafts, remedy, finding);
-            kept.push(index);
-        }
-    }
-    (drafts.into_iter().next().map(|(_, act, _)| act), kept)
-}
-
-impl Act {
-    /// True if a remedy is a part of this act, in every value.
-    fn covers(&self, remedy: &Remedy) -> bool {
-        let within = |part: &[String], whole: &[String]| part.iter().all(|line| whole.contains(line));
-        match (self, remedy) {
-            (Self::XtRestore { edit }, Remedy::Xt(part)) => {
-                edit.place == part.place
-                    && within(&part.delete, &edit.delete)
-                    && within(&part.add, &edit.add)
-                    && within(&part.drop_chains, &edit.drop_chains)
-            }
-            (Self::NftEdit { edit }, Remedy::Nft(part)) => edit.covers(part),
-            (Self::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
-                entries.iter().any(|e| e.is_same(entry))
-            }
-            (
-                Self::NftDeleteElement {
-                    family,
-                    table,
-                    set,
-                    element,
-                },
-                Remedy::NftElement {
-                    family: f,
-                    table: t,
-                    set: s,
-                    element: e,
-                },
-            ) => family == f && table == t && set == s && element.text() == e.text(),
-            (Self::LeaseQuarantine { lease }, Remedy::Lease(other)) => lease == other,
-            _ => false,
-        }
-    }
-}
-
-impl XtEdit {
-    /// Joins another edit of the same table. A rule to add and a chain to drop are named once, however many findings ask for it.
-    pub fn merge(&mut self, other: &Self) {
-        self.delete.extend(other.delete.iter().cloned());
-        self.replaced += other.replaced;
-        for chain in &other.drop_chains {
-            if !self.drop_chains.contains(chain) {
-                self.drop_chains.push(chain.clone());
-            }
-        }
-        for line in &other.add {
-            if !self.add.contains(line) {
-                self.add.push(line.clone());
-            }
-        }
-        for probe in &other.probes {
-            if !self.probes.contains(probe) {
-                self.probes.push(probe.clone());
-            }
-        }
-    }
-}
-
 /// Law 15: when more than a few objects of a kind would be deleted, at most a share of what there is.
 fn share_exceeded(
     state: &NodeState,
@@ -680,7 +578,7 @@ fn share_exceeded(
             *deleted.entry(finding.object.kind()).or_default() += 1;
         }
     }
-    let counts = crate::judge::object_counts(state);
+    let counts = crate::judge::owned_counts(state);
     let mut over = BTreeMap::new();
     for (kind, number) in deleted {
         let total = counts.get(kind).copied().unwrap_or(0);
@@ -689,7 +587,7 @@ fn share_exceeded(
             over.insert(
                 kind,
                 format!(
-                    "would delete {number} of {total} {kind} objects in one round; the limit is {share} %"
+                    "would delete {number} of the {total} {kind} objects that are known writers' in one round; the limit is {share} %"
                 ),
             );
         }

@@ -130,7 +130,7 @@ impl SimNode {
         let before = table.len();
         table.retain(|held| !entries.iter().any(|gone| gone.is_same(held)));
         let gone = before - table.len();
-        self.state.conntrack.value.seen = self.state.conntrack.value.seen.saturating_sub(gone as u64);
+        self.state.conntrack.value.udp = self.state.conntrack.value.udp.saturating_sub(gone as u64);
         if gone == 0 {
             Applied::AlreadyGone
         } else {

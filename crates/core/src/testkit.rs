@@ -225,7 +225,7 @@ pub(crate) fn with_tables(mut state: NodeState, tables: Vec<XtTable>) -> NodeSta
 }
 
 pub(crate) fn with_conntrack(mut state: NodeState, entries: Vec<CtEntry>) -> NodeState {
-    state.conntrack.value.seen = entries.len() as u64;
+    state.conntrack.value.udp = entries.iter().filter(|e| e.proto == Proto::Udp).count() as u64;
     state.conntrack.value.entries = entries;
     state
 }

@@ -92,9 +92,18 @@ impl LinuxNode {
             ..NodeState::default()
         };
         thread::scope(|scope| {
-            let routing = kinds
-                .intersects(Kinds::ROUTING)
-                .then(|| scope.spawn(netlink::read_routing));
+            // One after the other: both hang on one lock of the kernel's (rtnl), and would only wait for it side by side.
+            let routing = kinds.intersects(Kinds::ROUTING | Kinds::NAMESPACES).then(|| {
+                scope.spawn(|| {
+                    let routing = kinds.intersects(Kinds::ROUTING).then(netlink::read_routing);
+                    (
+                        routing,
+                        kinds
+                            .contains(Kinds::NAMESPACES)
+                            .then(|| namespaces::read(proc, &processes)),
+                    )
+                })
+            });
             let nft = kinds.contains(Kinds::NFT).then(|| {
                 // What iptables' own tool can print is left to it.
                 scope.spawn(|| {
@@ -109,10 +118,6 @@ impl LinuxNode {
             let xt = kinds
                 .intersects(Kinds::XTABLES | Kinds::NFT)
                 .then(|| scope.spawn(|| xtables::read(proc, &tables, options.deadline)));
-            let namespaces = kinds
-                .contains(Kinds::NAMESPACES)
-                .then(|| scope.spawn(|| namespaces::read(proc, &processes)));
-
             let files = kinds
                 .intersects(Kinds::CNI_CONFIG | Kinds::IPAM | Kinds::CNI_CACHE)
                 .then(|| scope.spawn(|| cni_files::read(options)));
@@ -150,10 +155,15 @@ impl LinuxNode {
                 }
                 state.problems.extend(read.problems);
             }
-            if let Some(reader) = routing {
-                let read = reader
-                    .join()
-                    .unwrap_or_else(|_| netlink::no_routing("its reader ended unexpectedly"));
+            let (routing, namespaces) = match routing.map(ScopedJoinHandle::join) {
+                None => (None, None),
+                Some(Ok(read)) => read,
+                Some(Err(_)) => (
+                    Some(netlink::no_routing(UNEXPECTED)),
+                    Some(Watch::start("namespaces").unavailable(UNEXPECTED)),
+                ),
+            };
+            if let Some(read) = routing {
                 // The links are read for their names whenever one of the others is.
                 if kinds.contains(Kinds::LINKS) {
                     state.links = read.links;
@@ -174,8 +184,8 @@ impl LinuxNode {
             if let Some(reader) = conntrack {
                 state.conntrack = joined(reader, "conntrack");
             }
-            if let Some(reader) = namespaces {
-                state.namespaces = joined(reader, "namespaces");
+            if let Some(read) = namespaces.filter(|_| kinds.contains(Kinds::NAMESPACES)) {
+                state.namespaces = read;
             }
             let xt = xt.map(|reader| reader.join().unwrap_or_else(|_| xtables::broken()));
             if let Some(reader) = nft {
@@ -199,8 +209,11 @@ impl LinuxNode {
 fn joined<T: Default>(reader: ScopedJoinHandle<'_, Facts<T>>, name: &str) -> Facts<T> {
     reader
         .join()
-        .unwrap_or_else(|_| Watch::start(name).unavailable("its reader ended unexpectedly"))
+        .unwrap_or_else(|_| Watch::start(name).unavailable(UNEXPECTED))
 }
+
+/// Why a source whose thread panicked has nothing.
+const UNEXPECTED: &str = "its reader ended unexpectedly";
 
 /// The tables that nf_tables holds, or why that is not known. None where nf_tables is not loaded: asking would load it.
 fn nft_tables(options: &LinuxOptions) -> Result<Vec<TableName>, String> {
@@ -331,7 +344,7 @@ fn read_conntrack(options: &LinuxOptions) -> Facts<Conntrack> {
     let accounting = netlink::accounting(proc);
     let keep_all: KeepConntrack = std::sync::Arc::new(|_| true);
     let keep = options.keep_conntrack.as_ref().unwrap_or(&keep_all);
-    match netlink::read_conntrack(keep.as_ref()) {
+    match netlink::read_conntrack(options.only_udp, keep.as_ref()) {
         Err(error) => watch.unavailable(chain(&error)),
         Ok(reading) => {
             let completeness = if reading.unreadable == 0 {
@@ -342,7 +355,7 @@ fn read_conntrack(options: &LinuxOptions) -> Facts<Conntrack> {
             let items = usize::try_from(reading.seen).unwrap_or(usize::MAX);
             let value = Conntrack {
                 entries: reading.entries,
-                seen: reading.seen,
+                udp: reading.udp,
                 accounting,
             };
             watch.facts(value, completeness, items)

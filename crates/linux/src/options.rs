@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sexton_core::model::CtEntry;
 
-/// Whether an entry of connection tracking is kept. All entries are counted, kept or not.
+/// Whether an entry of connection tracking is kept. Entries of UDP are counted, kept or not.
 pub type KeepConntrack = Arc<dyn Fn(&CtEntry) -> bool + Send + Sync>;
 
 /// How the API server is reached.
@@ -52,7 +52,9 @@ pub struct LinuxOptions {
     pub proc: PathBuf,
     /// How long one source may take.
     pub deadline: Duration,
-    /// Which entries of connection tracking are kept; `None` keeps all.
+    /// Ask the kernel for tracked connections of UDP only. They are all that the rules look at.
+    pub only_udp: bool,
+    /// Which entries of connection tracking are kept of those; `None` keeps all.
     pub keep_conntrack: Option<KeepConntrack>,
 }
 
@@ -76,6 +78,7 @@ impl Default for LinuxOptions {
             cni_cache_dir: "/var/lib/cni/results".into(),
             proc: "/proc".into(),
             deadline: Duration::from_secs(15),
+            only_udp: false,
             keep_conntrack: None,
         }
     }
@@ -93,6 +96,7 @@ impl fmt::Debug for LinuxOptions {
             .field("cni_cache_dir", &self.cni_cache_dir)
             .field("proc", &self.proc)
             .field("deadline", &self.deadline)
+            .field("only_udp", &self.only_udp)
             .field("keep_conntrack", &self.keep_conntrack.is_some())
             .finish_non_exhaustive()
     }

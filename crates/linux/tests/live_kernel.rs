@@ -446,7 +446,7 @@ fn conntrack_is_what_conntrack_lists() {
         let state = observe(Kinds::CONNTRACK);
         let conntrack = complete(&state.conntrack);
         assert_eq!(conntrack.accounting, Some(true));
-        assert_eq!(conntrack.seen, 6);
+        assert_eq!(conntrack.entries.len(), 6);
         let ours: BTreeSet<String> = conntrack
             .entries
             .iter()
@@ -475,11 +475,28 @@ fn conntrack_is_what_conntrack_lists() {
 
         let options = LinuxOptions {
             api: ApiAccess::Off,
+            only_udp: true,
+            ..LinuxOptions::default()
+        };
+        // The kernel is asked for UDP alone, of both families and every zone.
+        let udp = LinuxNode::open(options).unwrap().observe_only(Kinds::CONNTRACK);
+        let all = &conntrack.entries;
+        let wanted: BTreeSet<_> = all
+            .iter()
+            .filter(|e| e.proto == Proto::Udp)
+            .map(|e| e.text())
+            .collect();
+        let got = &complete(&udp.conntrack).entries;
+        assert_eq!(got.iter().map(|e| e.text()).collect::<BTreeSet<_>>(), wanted);
+        assert_eq!(udp.conntrack.reports[0].items, 3, "what the kernel told of");
+
+        let options = LinuxOptions {
+            api: ApiAccess::Off,
             keep_conntrack: Some(std::sync::Arc::new(|e| e.proto == Proto::Udp && e.is_dnat())),
             ..LinuxOptions::default()
         };
         let some = LinuxNode::open(options).unwrap().observe_only(Kinds::CONNTRACK);
-        assert_eq!(complete(&some.conntrack).seen, 6);
+        assert_eq!(complete(&some.conntrack).udp, 3);
         let kept = &some.conntrack.value.entries;
         assert_eq!(kept.len(), 1);
         assert_eq!(

@@ -137,14 +137,14 @@ impl CtEntry {
 
 /// The connection tracking table, as far as rules look at it.
 ///
-/// A table of millions of entries is read as a stream: every entry is counted, and only those that a rule could judge
+/// A table of millions of entries is read as a stream: every entry of UDP is counted, and only those that a rule could judge
 /// are kept (`sexton_core::interest`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conntrack {
     /// The entries that were kept.
     pub entries: Vec<CtEntry>,
-    /// How many entries there were.
-    pub seen: u64,
+    /// How many entries of UDP there were, kept or not: what the rules look at.
+    pub udp: u64,
     /// Whether counters a direction are kept (`nf_conntrack_acct`); `None` where it is not known.
     pub accounting: Option<bool>,
 }

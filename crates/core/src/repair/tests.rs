@@ -473,7 +473,7 @@ fn the_share_limit_holds_a_round_back_but_not_the_incident() {
     assert_eq!((held.applied.len(), done.plan.left_out.len()), (0, 30));
     assert_eq!(
         done.plan.left_out[0].why,
-        "would delete 30 of 40 lease objects in one round; the limit is 25 %"
+        "would delete 30 of the 40 lease objects that are known writers' in one round; the limit is 25 %"
     );
     // The same leases from before the boot are a class of their own.
     state.identity.booted_at = Some(at("2026-11-30T11:00:00Z"));

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io::Read, rc::Rc};
 
-use sexton_core::model::{Completeness, Conntrack, Facts, NodeState, Problem};
+use sexton_core::model::{Completeness, Conntrack, Facts, NodeState, Problem, Proto};
 
 use super::{
     EntryTest,
@@ -37,11 +37,11 @@ impl ConntrackReader {
         let table = &mut self.facts.value;
         let text = open(reader, self.limits.file, &self.total);
         let output = conntrack::parse(text, &entry.path, &mut |entry| {
+            table.udp += u64::from(entry.proto == Proto::Udp);
             if self.keep.as_ref().is_none_or(|keep| keep(&entry)) {
                 table.entries.push(entry);
             }
         });
-        table.seen += output.seen;
         table.accounting = match (table.accounting, output.accounting) {
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),

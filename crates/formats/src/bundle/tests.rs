@@ -145,7 +145,7 @@ conntrack.txt: 9 items
         ),
         ("voice/relay-1", 8, 8)
     );
-    assert_eq!(state.conntrack.value.seen, 9);
+    assert_eq!(state.conntrack.value.udp, 5);
     assert_eq!(
         state.conntrack.value.entries[8].reply,
         CtTuple {
@@ -522,7 +522,7 @@ fn entries_are_kept_by_what_the_rest_of_the_state_says() {
     let state = read(&mut MemoryFiles::new(files), &options).unwrap();
     let table = &state.conntrack.value;
     assert_eq!(
-        (table.seen, table.entries.len(), table.accounting),
+        (table.udp, table.entries.len(), table.accounting),
         (18, 2, Some(false))
     );
     assert_eq!(state.conntrack.reports.len(), 2);

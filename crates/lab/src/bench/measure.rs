@@ -294,7 +294,7 @@ impl Rounds {
             .iter()
             .map(|took| {
                 let kernel = |name: &str| {
-                    ["nftables", "conntrack", "nft/", "legacy/"]
+                    ["nftables", "conntrack", "iptables-nft/", "iptables-legacy/"]
                         .iter()
                         .any(|word| name.starts_with(word))
                 };

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use sexton_core::model::CtEntry;
+use sexton_core::model::{CtEntry, Proto};
 use sexton_core::node::Applied;
 
 use crate::netlink::{self, Deleted};
@@ -16,7 +16,8 @@ use crate::source::chain;
 pub(super) fn delete(entries: &[CtEntry]) -> Applied {
     let name = |entry: &CtEntry| (entry.proto, entry.original, entry.reply, entry.zone);
     let wanted: HashSet<_> = entries.iter().map(name).collect();
-    let there: HashSet<_> = match netlink::read_conntrack(&|entry| wanted.contains(&name(entry))) {
+    let only_udp = entries.iter().all(|entry| entry.proto == Proto::Udp);
+    let there: HashSet<_> = match netlink::read_conntrack(only_udp, &|entry| wanted.contains(&name(entry))) {
         Ok(reading) => reading.entries.iter().map(name).collect(),
         Err(error) => return Applied::Failed(chain(&error)),
     };

@@ -122,7 +122,7 @@ fn find(probe: &Probe, port: u16, to: SocketAddr) -> Result<CtEntry, String> {
             && entry.original.dst == to.ip().to_canonical()
             && entry.original.dport == to.port()
     };
-    let reading = netlink::read_conntrack(&ours).map_err(|error| chain(&error))?;
+    let reading = netlink::read_conntrack(probe.proto == Proto::Udp, &ours).map_err(|error| chain(&error))?;
     let mut entries = reading.entries.into_iter();
     entries
         .next()

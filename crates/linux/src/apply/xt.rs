@@ -182,6 +182,38 @@ impl<'a> Copies<'a> {
     }
 }
 
+/// What a table holds once some rules have left.
+struct Staying<'a> {
+    /// Rules a chain.
+    chains: HashMap<&'a str, usize>,
+    /// Chains that a rule jumps to.
+    jumped_to: HashSet<&'a str>,
+}
+
+impl<'a> Staying<'a> {
+    fn of(table: &'a XtTable, leaving: &Copies<'_>) -> Self {
+        let mut gone: HashMap<&str, usize> = HashMap::new();
+        let mut out = Self {
+            chains: HashMap::new(),
+            jumped_to: HashSet::new(),
+        };
+        for chain in &table.chains {
+            let left = out.chains.entry(&chain.name).or_default();
+            for rule in &chain.rules {
+                // Of copies as many leave as are named.
+                let taken = gone.entry(&rule.line).or_default();
+                if *taken < leaving.get(&rule.line) {
+                    *taken += 1;
+                } else {
+                    *left += 1;
+                    out.jumped_to.extend(rule.spec.target.as_deref());
+                }
+            }
+        }
+        out
+    }
+}
+
 /// What is left to do of an edit.
 #[derive(Debug, Default)]
 struct Todo<'a> {
@@ -225,24 +257,16 @@ impl<'a> Todo<'a> {
                 out.add.push(line);
             }
         }
+        let staying = Staying::of(table, &leaving);
         for name in &edit.drop_chains {
-            let Some(chain) = table.chain(name) else {
+            if !staying.chains.contains_key(name.as_str()) {
                 out.skipped.push(name.clone());
                 continue;
-            };
-            if chain.rules.len()
-                > out
-                    .delete
-                    .iter()
-                    .filter(|line| chain_of(line).ok() == Some(name))
-                    .count()
-            {
+            }
+            if staying.chains.get(name.as_str()) != Some(&0) {
                 return Err(Applied::Changed(format!("chain {name} holds another rule now")));
             }
-            let mut jumps = table
-                .rules()
-                .filter(|(_, rule)| rule.spec.target.as_deref() == Some(name));
-            if jumps.any(|(_, rule)| leaving.get(&rule.line) == 0) {
+            if staying.jumped_to.contains(name.as_str()) {
                 return Err(Applied::Changed(format!(
                     "chain {name} is jumped to from another rule now"
                 )));

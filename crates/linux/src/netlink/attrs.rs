@@ -39,6 +39,13 @@ pub(super) fn ip(data: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(Ipv6Addr::from(octets)).to_canonical())
 }
 
+/// Address families (`bits/socket.h`).
+pub(super) const AF_INET: u8 = 2;
+pub(super) const AF_INET6: u8 = 10;
+
+/// Marks an attribute that holds attributes (`linux/netlink.h`).
+pub(super) const NLA_F_NESTED: u16 = 1 << 15;
+
 /// Appends an attribute to a request.
 pub(super) fn push(request: &mut Vec<u8>, kind: u16, data: &[u8]) {
     let len = u16::try_from(data.len() + 4).unwrap_or(u16::MAX);

@@ -10,7 +10,7 @@ use nlink::netlink::netfilter::{ConntrackBuilder, ConntrackTuple, IpProtocol};
 use nlink::netlink::parse::{FromNetlink, PResult};
 use sexton_core::model::{CtEntry, CtFlags, CtTuple, Direction, Proto};
 
-use super::attrs::{AttrIter, be16, be32, be64, ip};
+use super::attrs::{AF_INET, AF_INET6, AttrIter, NLA_F_NESTED, be16, be32, be64, ip, push};
 use super::{NetlinkError, SILENCE, block_on};
 use crate::source::chain;
 
@@ -52,41 +52,96 @@ const IPS_ASSURED: u32 = 1 << 2;
 const IPS_OFFLOAD: u32 = 1 << 14;
 const IPS_HW_OFFLOAD: u32 = 1 << 15;
 
+/// `enum ctattr_filter`, of kernel 5.8 and later; an older one ignores it and answers with every entry.
+const CTA_FILTER: u16 = 25;
+const CTA_FILTER_ORIG_FLAGS: u16 = 1;
+/// `CTA_FILTER_F_CTA_PROTO_NUM` (`net/netfilter/nf_internals.h`).
+const FILTER_BY_PROTOCOL: u32 = 1 << 3;
+
 /// What was read of the table.
 pub(crate) struct ConntrackReading {
     /// The entries that the caller wanted.
     pub(crate) entries: Vec<CtEntry>,
-    /// How many there were.
+    /// How many the kernel told of.
     pub(crate) seen: u64,
+    /// How many of them are of UDP.
+    pub(crate) udp: u64,
     /// Messages that could not be read as an entry.
     pub(crate) unreadable: u64,
 }
 
-/// Reads both families in one walk over the kernel's table, keeping what `keep` answers yes to. Entries are decoded
+/// Reads both families, keeping what `keep` answers yes to. Entries are decoded
 /// one by one as they arrive, so that memory grows with what is kept and not with the table.
-pub(crate) fn read(keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, NetlinkError> {
+///
+/// With `only_udp` the kernel is asked for entries of UDP alone: telling of one costs it far more than walking past it, and on most nodes
+/// nearly all are of TCP. A kernel that refuses the filter is asked without it.
+pub(crate) fn read(
+    only_udp: bool,
+    keep: &dyn Fn(&CtEntry) -> bool,
+) -> Result<ConntrackReading, NetlinkError> {
+    if !only_udp {
+        return dump(&[EVERY.to_vec()], keep);
+    }
+    // Only one family can be filtered by protocol at a time.
+    let requests = [AF_INET, AF_INET6].map(udp_request);
+    let keep = |entry: &CtEntry| entry.proto == Proto::Udp && keep(entry);
+    match dump(&requests, &keep) {
+        Err(NetlinkError::Read { .. }) => dump(&[EVERY.to_vec()], &keep),
+        other => other,
+    }
+}
+
+/// `struct nfgenmsg` with `AF_UNSPEC`: every entry.
+const EVERY: [u8; 4] = [0; 4];
+
+/// Asks for one family's entries whose original tuple is of UDP (`ctnetlink_alloc_filter` in
+/// `net/netfilter/nf_conntrack_netlink.c`, which refuses the filter for `AF_UNSPEC`).
+fn udp_request(family: u8) -> Vec<u8> {
+    let mut number = Vec::new();
+    push(&mut number, CTA_PROTO_NUM, &[Proto::Udp.number()]);
+    let mut tuple = Vec::new();
+    push(&mut tuple, NLA_F_NESTED | CTA_TUPLE_PROTO, &number);
+    let mut flags = Vec::new();
+    push(
+        &mut flags,
+        CTA_FILTER_ORIG_FLAGS,
+        &FILTER_BY_PROTOCOL.to_ne_bytes(),
+    );
+    let mut request = vec![family, 0, 0, 0];
+    push(&mut request, NLA_F_NESTED | CTA_TUPLE_ORIG, &tuple);
+    push(&mut request, NLA_F_NESTED | CTA_FILTER, &flags);
+    request
+}
+
+fn dump(requests: &[Vec<u8>], keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, NetlinkError> {
     block_on("conntrack", async {
         let conn = open()?;
         let failed = |source| NetlinkError::Read {
             what: "conntrack",
             source,
         };
-        let mut stream = conn
-            // struct nfgenmsg with AF_UNSPEC.
-            .dump_stream_with_body::<Message>(CT_GET, &[0; 4])
-            .await
-            .map_err(failed)?;
         let mut reading = ConntrackReading {
             entries: Vec::new(),
             seen: 0,
+            udp: 0,
             unreadable: 0,
         };
-        while let Some(message) = stream.next().await {
-            reading.seen += 1;
-            match message.map_err(failed)?.0 {
-                Some(entry) if keep(&entry) => reading.entries.push(entry),
-                Some(_) => {}
-                None => reading.unreadable += 1,
+        for request in requests {
+            let mut stream = conn
+                .dump_stream_with_body::<Message>(CT_GET, request)
+                .await
+                .map_err(failed)?;
+            while let Some(message) = stream.next().await {
+                reading.seen += 1;
+                match message.map_err(failed)?.0 {
+                    Some(entry) => {
+                        reading.udp += u64::from(entry.proto == Proto::Udp);
+                        if keep(&entry) {
+                            reading.entries.push(entry);
+                        }
+                    }
+                    None => reading.unreadable += 1,
+                }
             }
         }
         Ok(reading)

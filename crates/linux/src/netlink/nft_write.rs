@@ -6,13 +6,12 @@ use nlink::netlink::Nftables;
 use nlink::netlink::nftables::{NFT_MSG_DELSETELEM, NFT_MSG_NEWSETELEM, RawMessage};
 use sexton_core::model::{NftElement, NftValue};
 
-use super::attrs::{push, push_text};
+use super::attrs::{NLA_F_NESTED, push, push_text};
 use super::nft::{self, RawSet, TableName, WireKey};
 use super::nft_value::{encode, type_name};
 use super::{DUMP_TRIES, NetlinkError, block_on, is_torn};
 
 const NFTA_LIST_ELEM: u16 = 1;
-const NLA_F_NESTED: u16 = 1 << 15;
 const NLM_F_EXCL: u16 = 0x200;
 pub(super) const NLM_F_CREATE: u16 = 0x400;
 

@@ -10,12 +10,10 @@ use sexton_core::model::{Address, Completeness, Facts, IpRule, Link, Mac, Neighb
 
 use crate::source::{Watch, chain};
 
-use super::attrs::{AttrIter, ip, ne32, push, text};
+use super::attrs::{AF_INET, AF_INET6, AttrIter, ip, ne32, push, text};
 use super::{DUMP_TRIES, NetlinkError, SILENCE, block_on, dump, is_torn};
 
 const AF_UNSPEC: u8 = 0;
-pub(super) const AF_INET: u8 = 2;
-pub(super) const AF_INET6: u8 = 10;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
