@@ -102,9 +102,9 @@ pub struct SettingsArgs {
     /// How long a container must have been dead before what is keyed on it is repaired, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 240)]
     pub container_grace: u64,
-    /// How long one RunPodSandbox may take, in seconds (the kubelet's runtimeRequestTimeout).
-    #[arg(long, value_name = "SECONDS", default_value_t = 240)]
-    pub run_pod_sandbox: u64,
+    /// How long one RunPodSandbox may take, in seconds. Default: twice the kubelet's runtimeRequestTimeout, 240 where that is not read.
+    #[arg(long, value_name = "SECONDS")]
+    pub run_pod_sandbox: Option<u64>,
 }
 
 fn port_range(text: &str) -> Result<PortRange, String> {
@@ -134,7 +134,7 @@ impl SettingsArgs {
             service_cidrs: service_cidr.clone(),
             npl_range: *npl_range,
             container_grace: Duration::from_secs(*container_grace),
-            run_pod_sandbox: Duration::from_secs(*run_pod_sandbox),
+            run_pod_sandbox: run_pod_sandbox.map(Duration::from_secs),
             ..Settings::default()
         }
     }

@@ -133,6 +133,7 @@ fn node(size: usize, dead: bool) -> NodeState {
             name: NODE.to_owned(),
             machine_id: None,
             booted_at: None,
+            run_pod_sandbox: None,
         },
         taken_at: Some(now()),
         live: true,

@@ -8,6 +8,7 @@
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
         CacheEntry, Container, ContainerId, Lease, NodeState, Pod, PodName, PodUid, Sandbox, SandboxState,
         Timestamp,
     },
-    settings::Settings,
+    settings::{RUN_POD_SANDBOX, Settings},
 };
 
 #[cfg(test)]
@@ -687,6 +688,13 @@ impl<'a> Roster<'a> {
         lacking
     }
 
+    /// How long one RunPodSandbox may take on this node.
+    fn run_pod_sandbox(&self) -> Duration {
+        let told = self.settings.run_pod_sandbox;
+        told.or(self.state.identity.run_pod_sandbox)
+            .unwrap_or(RUN_POD_SANDBOX)
+    }
+
     /// Law 6: why an ADD may be running for this ID; `None` if none can.
     fn add_may_run(&self, id: &ContainerId, born: Option<Timestamp>) -> Option<String> {
         if self.recorded.get(id).next().is_some() {
@@ -695,7 +703,7 @@ impl<'a> Roster<'a> {
                 id.short()
             ));
         }
-        if born.is_some_and(|born| !self.younger_than(born, self.settings.run_pod_sandbox)) {
+        if born.is_some_and(|born| !self.younger_than(born, self.run_pod_sandbox())) {
             return None;
         }
         let starting = self.state.local_pods().find(|pod| {
@@ -703,7 +711,7 @@ impl<'a> Roster<'a> {
                 && !pod.phase.is_terminal()
                 && (pod.ips.is_empty() || (self.cri_usable() && !self.is_ready(pod)))
         });
-        let age = self.settings.run_pod_sandbox.as_secs();
+        let age = self.run_pod_sandbox().as_secs();
         let unshown = format!("nothing shows that the object is older than {age} s");
         match starting {
             Some(pod) => Some(format!(
@@ -755,7 +763,7 @@ impl<'a> Roster<'a> {
         })
     }
 
-    fn younger_than(&self, born: Timestamp, age: std::time::Duration) -> bool {
+    fn younger_than(&self, born: Timestamp, age: Duration) -> bool {
         self.now.duration_since(born).unsigned_abs() < age || born > self.now
     }
 

@@ -184,6 +184,7 @@ pub(crate) fn node(pods: Vec<Pod>) -> NodeState {
             name: NODE.to_owned(),
             machine_id: None,
             booted_at: None,
+            run_pod_sandbox: None,
         },
         taken_at: Some(now()),
         live: true,

@@ -22,6 +22,7 @@ pub(crate) fn read(given: Option<&str>, proc: &Path, kubelet: &Kubelet) -> NodeI
         name,
         machine_id: machine_id(),
         booted_at: booted_at(proc),
+        run_pod_sandbox: kubelet.run_pod_sandbox,
     }
 }
 

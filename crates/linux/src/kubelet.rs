@@ -1,7 +1,9 @@
 //! What the kubelet was told, by its flags and its configuration file.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 
 use crate::procs::{Processes, command_line};
@@ -13,7 +15,10 @@ pub(crate) struct Kubelet {
     pub(crate) cri_endpoint: Option<String>,
     /// `hostnameOverride`, a flag only.
     pub(crate) hostname_override: Option<String>,
-    /// Where the above was found, for the report.
+    /// How long it waits for one RunPodSandbox: twice its `runtimeRequestTimeout`, as sandboxes take longer than other requests
+    /// (kubernetes `pkg/kubelet/cri/remote/remote_runtime.go`, `RunPodSandbox`).
+    pub(crate) run_pod_sandbox: Option<Duration>,
+    /// Where the endpoint or the name was found, for the report.
     pub(crate) source: Option<String>,
 }
 
@@ -22,6 +27,7 @@ pub(crate) struct Kubelet {
 #[serde(rename_all = "camelCase")]
 struct Config {
     container_runtime_endpoint: Option<String>,
+    runtime_request_timeout: Option<String>,
 }
 
 /// Finds the running kubelet's flags, then its configuration file: flags win, as in the kubelet itself.
@@ -37,22 +43,32 @@ pub(crate) fn read(proc: &Path, processes: &Processes, usual_config: &Path) -> K
         if out.cri_endpoint.is_some() || out.hostname_override.is_some() {
             out.source = Some(format!("flags of the kubelet, process {}", process.pid));
         }
+        out.run_pod_sandbox = flag(&arguments, "runtime-request-timeout").and_then(|text| twice(&text));
         if let Some(path) = flag(&arguments, "config") {
             config = PathBuf::from(path);
         }
     }
-    if out.cri_endpoint.is_none()
-        && let Ok(text) = std::fs::read_to_string(&config)
+    if let Ok(text) = std::fs::read_to_string(&config)
         && let Ok(read) = serde_saphyr::from_str::<Config>(&text)
     {
-        out.cri_endpoint = read
-            .container_runtime_endpoint
-            .filter(|endpoint| !endpoint.is_empty());
-        if out.cri_endpoint.is_some() {
+        let timeout = read.runtime_request_timeout;
+        out.run_pod_sandbox = out
+            .run_pod_sandbox
+            .or_else(|| timeout.and_then(|text| twice(&text)));
+        let endpoint = read.container_runtime_endpoint.filter(|text| !text.is_empty());
+        if out.cri_endpoint.is_none() && endpoint.is_some() {
+            out.cri_endpoint = endpoint;
             out.source = Some(config.display().to_string());
         }
     }
     out
+}
+
+/// Twice a duration in Go's spelling (`2m0s`). Zero is the kubelet's word for its default.
+fn twice(text: &str) -> Option<Duration> {
+    let once: SignedDuration = text.trim().parse().ok()?;
+    let once = Duration::try_from(once).ok().filter(|time| !time.is_zero())?;
+    once.checked_mul(2)
 }
 
 /// A flag's value, in any of Go's spellings: `--name=value`, `-name value`.
@@ -101,7 +117,7 @@ mod tests {
         std::fs::write(
             &file,
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-             containerRuntimeEndpoint: unix:///run/crio/crio.sock\nmaxPods: 110\n",
+             containerRuntimeEndpoint: unix:///run/crio/crio.sock\nmaxPods: 110\nruntimeRequestTimeout: 2m30s\n",
         )
         .unwrap();
         let kubelet = read(dir.path(), &Processes::default(), &file);
@@ -110,9 +126,29 @@ mod tests {
             Some("unix:///run/crio/crio.sock")
         );
         assert_eq!(kubelet.source, Some(file.display().to_string()));
+        assert_eq!(kubelet.run_pod_sandbox, Some(Duration::from_secs(300)));
         assert_eq!(
             read(dir.path(), &Processes::default(), Path::new("/no/such")),
             Kubelet::default()
+        );
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        let seconds = |text| twice(text).map(|time| time.as_secs_f64());
+        assert_eq!(
+            ["2m0s", "15m", "1h2m3.5s", "90s", "0s", "0", "-2m", "two", ""].map(seconds),
+            [
+                Some(240.0),
+                Some(1800.0),
+                Some(7447.0),
+                Some(180.0),
+                None,
+                None,
+                None,
+                None,
+                None
+            ]
         );
     }
 
@@ -122,7 +158,7 @@ mod tests {
         std::fs::create_dir(proc.path().join("77")).unwrap();
         std::fs::write(
             proc.path().join("77/cmdline"),
-            "kubelet\0--container-runtime-endpoint=unix:///run/x.sock\0--hostname-override\0node-7\0",
+            "kubelet\0--container-runtime-endpoint=unix:///run/x.sock\0--hostname-override\0node-7\0--runtime-request-timeout=10m\0",
         )
         .unwrap();
         let processes = Processes {
@@ -136,5 +172,6 @@ mod tests {
         let kubelet = read(proc.path(), &processes, Path::new("/no/such"));
         assert_eq!(kubelet.cri_endpoint.as_deref(), Some("unix:///run/x.sock"));
         assert_eq!(kubelet.hostname_override.as_deref(), Some("node-7"));
+        assert_eq!(kubelet.run_pod_sandbox, Some(Duration::from_secs(1200)));
     }
 }

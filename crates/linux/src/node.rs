@@ -1,14 +1,18 @@
 //! One reading of a live node, from all sources side by side.
 
 use std::collections::HashSet;
+use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 
+use ipnet::IpNet;
 use jiff::Timestamp;
-use sexton_core::model::{Completeness, Conntrack, Facts, Family, NftFamily, NftState, NodeState, XtVariant};
+use sexton_core::model::{
+    Completeness, Conntrack, Facts, Family, NftFamily, NftState, NodeState, Route, XtVariant,
+};
 
 use crate::apply::Hands;
 use crate::kinds::Kinds;
-use crate::netlink::{self, TableName};
+use crate::netlink::{self, TableName, WantedConntrack};
 use crate::options::{KeepConntrack, LinuxOptions};
 use crate::procs::Processes;
 use crate::source::{Watch, chain};
@@ -91,11 +95,16 @@ impl LinuxNode {
             live: true,
             ..NodeState::default()
         };
+        // From the reader of routes to that of connections: whether IPv6 leads anywhere. No answer is a yes.
+        let (tell, ipv6) = mpsc::channel();
         thread::scope(|scope| {
             // One after the other: both hang on one lock of the kernel's (rtnl), and would only wait for it side by side.
             let routing = kinds.intersects(Kinds::ROUTING | Kinds::NAMESPACES).then(|| {
                 scope.spawn(|| {
                     let routing = kinds.intersects(Kinds::ROUTING).then(netlink::read_routing);
+                    // Nobody waits for it where connections are not read.
+                    let _ = routing.as_ref().map(|r| tell.send(ipv6_leads_on(&r.routes)));
+                    drop(tell);
                     (
                         routing,
                         kinds
@@ -114,7 +123,7 @@ impl LinuxNode {
             });
             let conntrack = kinds
                 .contains(Kinds::CONNTRACK)
-                .then(|| scope.spawn(|| read_conntrack(options)));
+                .then(|| scope.spawn(move || read_conntrack(options, &|| ipv6.recv().unwrap_or(true))));
             let xt = kinds
                 .intersects(Kinds::XTABLES | Kinds::NFT)
                 .then(|| scope.spawn(|| xtables::read(proc, &tables, options.deadline)));
@@ -327,7 +336,23 @@ fn join_nft(first: &mut Facts<NftState>, second: Facts<NftState>) {
     first.reports.extend(second.reports);
 }
 
-fn read_conntrack(options: &LinuxOptions) -> Facts<Conntrack> {
+/// Whether a packet of IPv6 can be forwarded or sent to anywhere: there is a route that is not of a link itself, multicast's or loopback's.
+fn ipv6_leads_on(routes: &Facts<Vec<Route>>) -> bool {
+    let leads_on = |route: &Route| match (route.dst, route.gateway) {
+        (Some(IpNet::V6(to)), _) => {
+            let ip = to.addr();
+            !ip.is_loopback() && !ip.is_multicast() && !ip.is_unicast_link_local()
+        }
+        (None, Some(gateway)) => gateway.is_ipv6(),
+        // A default route by a link: it may be of either.
+        (None, None) => true,
+        (Some(IpNet::V4(_)), _) => false,
+    };
+    !routes.is_complete() || routes.value.iter().any(leads_on)
+}
+
+/// `ipv6` is asked once IPv4's entries are read.
+fn read_conntrack(options: &LinuxOptions, ipv6: &dyn Fn() -> bool) -> Facts<Conntrack> {
     let watch = Watch::start("conntrack");
     let proc = options.proc.as_path();
     // Without the module that tracks there is nothing tracked, and asking would load it.
@@ -342,9 +367,14 @@ fn read_conntrack(options: &LinuxOptions) -> Facts<Conntrack> {
         );
     }
     let accounting = netlink::accounting(proc);
+    let wanted = if options.only_udp {
+        WantedConntrack::UdpOfBoth(ipv6)
+    } else {
+        WantedConntrack::Every
+    };
     let keep_all: KeepConntrack = std::sync::Arc::new(|_| true);
     let keep = options.keep_conntrack.as_ref().unwrap_or(&keep_all);
-    match netlink::read_conntrack(options.only_udp, keep.as_ref()) {
+    match netlink::read_conntrack(&wanted, keep.as_ref()) {
         Err(error) => watch.unavailable(chain(&error)),
         Ok(reading) => {
             let completeness = if reading.unreadable == 0 {

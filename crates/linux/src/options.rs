@@ -52,7 +52,7 @@ pub struct LinuxOptions {
     pub proc: PathBuf,
     /// How long one source may take.
     pub deadline: Duration,
-    /// Ask the kernel for tracked connections of UDP only. They are all that the rules look at.
+    /// Ask the kernel for tracked connections of UDP only, and for IPv6's only where it leads anywhere. They are all that the rules look at.
     pub only_udp: bool,
     /// Which entries of connection tracking are kept of those; `None` keeps all.
     pub keep_conntrack: Option<KeepConntrack>,

@@ -478,8 +478,14 @@ fn conntrack_is_what_conntrack_lists() {
             only_udp: true,
             ..LinuxOptions::default()
         };
-        // The kernel is asked for UDP alone, of both families and every zone.
-        let udp = LinuxNode::open(options).unwrap().observe_only(Kinds::CONNTRACK);
+        // The kernel is asked for UDP alone, of every zone; of IPv6 once it leads anywhere.
+        let mut node = LinuxNode::open(options).unwrap();
+        let asked = Kinds::CONNTRACK | Kinds::ROUTES;
+        assert_eq!(complete(&node.observe_only(asked).conntrack).udp, 2);
+        run(
+            "ip link add leads-on type bridge && ip link set leads-on up && ip -6 addr add fd00::9/64 dev leads-on nodad",
+        );
+        let udp = node.observe_only(asked);
         let all = &conntrack.entries;
         let wanted: BTreeSet<_> = all
             .iter()

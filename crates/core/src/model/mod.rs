@@ -15,6 +15,8 @@ mod nft;
 mod runtime;
 mod xtables;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{
@@ -46,6 +48,9 @@ pub struct NodeIdentity {
     pub machine_id: Option<String>,
     /// When the kernel was started (`btime` of `/proc/stat`), where it could be read.
     pub booted_at: Option<Timestamp>,
+    /// How long the node's kubelet waits for one RunPodSandbox, where its configuration could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_pod_sandbox: Option<Duration>,
 }
 
 /// One reading of everything on a node that names a Pod's address, MAC or sandbox.

@@ -212,7 +212,7 @@ fn the_share_limit_counts_units() {
     assert_eq!(plan.steps.len(), 0);
     assert_eq!(plan.left_out.len(), 30);
     assert!(
-        plan.left_out[0].why.contains("30 of 31 nft-unit"),
+        plan.left_out[0].why.contains("30 of the 31 nft-unit"),
         "{}",
         plan.left_out[0].why
     );

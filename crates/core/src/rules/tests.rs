@@ -1,5 +1,7 @@
 //! Properties of all rules, and pairs that differ in one fact. More pairs are plain folders: `scenarios/`.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use crate::{
@@ -415,6 +417,24 @@ fn during_an_add_young_objects_are_unknown_and_old_ones_are_not() {
             (Verdict::Stale, true, old.as_str())
         ]
     );
+    // A kubelet that waits longer makes the second one young, unless the caller says another time.
+    state.identity.run_pod_sandbox = Some(Duration::from_secs(1800));
+    let verdicts = |settings: &Settings| -> Vec<_> {
+        Judge::new(&state, None, settings, now())
+            .all()
+            .iter()
+            .map(|found| found.verdict)
+            .collect()
+    };
+    assert_eq!(
+        verdicts(&Settings::default()),
+        vec![Verdict::Unknown, Verdict::Unknown]
+    );
+    let told = Settings {
+        run_pod_sandbox: Some(Duration::from_secs(60)),
+        ..Settings::default()
+    };
+    assert_eq!(verdicts(&told), vec![Verdict::Stale, Verdict::Stale]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions};
 
 use super::{cri, kernel, objects};
 use crate::api::Api;
@@ -42,6 +43,8 @@ pub struct Rounds {
     pub load: f64,
     /// The audits.
     pub audits: Vec<Cost>,
+    /// The kernel part read on its own, with nothing beside it: milliseconds.
+    pub alone: Vec<f64>,
     /// The parts of each audit: milliseconds by source.
     pub sources: Vec<BTreeMap<String, f64>>,
     /// The other tools, one after the other, taken together.
@@ -154,6 +157,7 @@ impl Bench<'_> {
             links,
             load: 0.0,
             audits: Vec::new(),
+            alone: Vec::new(),
             sources: Vec::new(),
             tools: Vec::new(),
             by_tool: BTreeMap::new(),
@@ -179,6 +183,7 @@ impl Bench<'_> {
                 continue;
             }
             out.audits.push(cost);
+            out.alone.push(kernel_alone()?);
             out.tools.push(together);
             out.sources.push(took(&report));
             for (name, cost) in by_tool {
@@ -222,6 +227,29 @@ impl Bench<'_> {
     fn cost(&self, argv: &[String], codes: &[i32]) -> Result<Cost, LabError> {
         cost(&self.dir.join("time.txt"), argv, codes)
     }
+}
+
+/// Reads what the kernel tells as an audit does, and nothing else.
+fn kernel_alone() -> Result<f64, LabError> {
+    let options = LinuxOptions {
+        api: ApiAccess::Off,
+        only_udp: true,
+        ..LinuxOptions::default()
+    };
+    let failed = |error| LabError::State(format!("the node cannot be read: {error}"));
+    let mut node = LinuxNode::open(options).map_err(failed)?;
+    let begin = Instant::now();
+    let state = node.observe_only(Kinds::KERNEL);
+    let took = begin.elapsed().as_secs_f64() * 1e3;
+    let parts = [
+        state.conntrack.is_complete(),
+        state.nft.is_complete(),
+        state.links.is_complete(),
+    ];
+    if parts.contains(&false) {
+        return Err(LabError::State("the kernel part was not read whole".into()));
+    }
+    Ok(took)
 }
 
 /// Runs a program under time(1), whose note is written to `note`; its exit code must be one of `codes`.
@@ -325,7 +353,7 @@ impl Rounds {
             .map(|(longest, sum)| json!({"longest_ms": longest, "sum_ms": sum}))
             .collect();
         json!({
-            "size": self.size, "rules": self.rules, "links": self.links, "load": self.load, "audits": costs(&self.audits),
+            "size": self.size, "rules": self.rules, "links": self.links, "load": self.load, "audits": costs(&self.audits), "kernel_alone_ms": self.alone,
             "kernel": kernel, "sources_ms": self.sources, "tools": costs(&self.tools), "by_tool": by_tool,
             "counted": self.counted, "found": self.found,
         })

@@ -125,6 +125,7 @@ impl Row {
         let (audit, best) = wall(&rounds.audits);
         let (tools, tools_best) = wall(&rounds.tools);
         let (kernel, kernel_best) = middle(rounds.kernel().iter().map(|(longest, _)| *longest));
+        let (alone, alone_best) = middle(rounds.alone.iter().copied());
         let (sum, _) = middle(rounds.kernel().iter().map(|(_, sum)| *sum));
         let pairs = rounds.audits.iter().zip(&rounds.tools);
         let (ratio, _) = middle(pairs.map(|(audit, tools)| audit.wall_ms / tools.wall_ms));
@@ -165,6 +166,7 @@ impl Row {
                 rounds.size.to_string(),
                 rounds.rules.to_string(),
                 rounds.links.to_string(),
+                format!("{alone:.0} ({alone_best:.0})"),
                 format!("{kernel:.0} ({kernel_best:.0})"),
                 format!("{sum:.0}"),
                 format!("{audit:.0} ({best:.0})"),
@@ -187,9 +189,9 @@ impl Row {
 fn print_audit(rows: &[Row]) {
     println!("Milliseconds, the middle of the rounds (the best in parentheses); MiB.\n");
     println!(
-        "| DNATs and connections | iptables rules | links | kernel part | its sources added up | whole audit | its CPU | its peak memory | tools together | their CPU | largest of them, memory | audit / tools, time | audit / tools, CPU | findings | load |"
+        "| DNATs and connections | iptables rules | links | kernel part, read alone | kernel part, in the audit | its sources added up | whole audit | its CPU | its peak memory | tools together | their CPU | largest of them, memory | audit / tools, time | audit / tools, CPU | findings | load |"
     );
-    println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     for row in rows {
         println!("| {} |", row.cells.join(" | "));
     }

@@ -9,15 +9,21 @@ use std::collections::HashSet;
 use sexton_core::model::{CtEntry, Proto};
 use sexton_core::node::Applied;
 
-use crate::netlink::{self, Deleted};
+use crate::netlink::{self, Deleted, WantedConntrack};
 use crate::source::chain;
 
 /// Deletes entries. One that is gone is skipped.
 pub(super) fn delete(entries: &[CtEntry]) -> Applied {
     let name = |entry: &CtEntry| (entry.proto, entry.original, entry.reply, entry.zone);
     let wanted: HashSet<_> = entries.iter().map(name).collect();
-    let only_udp = entries.iter().all(|entry| entry.proto == Proto::Udp);
-    let there: HashSet<_> = match netlink::read_conntrack(only_udp, &|entry| wanted.contains(&name(entry))) {
+    let udp = entries.iter().all(|entry| entry.proto == Proto::Udp);
+    let ipv6 = || entries.iter().any(|entry| entry.original.dst.is_ipv6());
+    let asked = if udp {
+        WantedConntrack::UdpOfBoth(&ipv6)
+    } else {
+        WantedConntrack::Every
+    };
+    let there: HashSet<_> = match netlink::read_conntrack(&asked, &|entry| wanted.contains(&name(entry))) {
         Ok(reading) => reading.entries.iter().map(name).collect(),
         Err(error) => return Applied::Failed(chain(&error)),
     };

@@ -6,12 +6,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sexton_core::model::{CtEntry, Proto};
+use sexton_core::model::{CtEntry, Family, Proto};
 use sexton_core::node::Probed;
 use sexton_core::plan::Probe;
 use socket2::{Domain, Socket, Type};
 
-use crate::netlink;
+use crate::netlink::{self, WantedConntrack};
 use crate::source::chain;
 
 /// How long a connection may take to be made.
@@ -122,7 +122,11 @@ fn find(probe: &Probe, port: u16, to: SocketAddr) -> Result<CtEntry, String> {
             && entry.original.dst == to.ip().to_canonical()
             && entry.original.dport == to.port()
     };
-    let reading = netlink::read_conntrack(probe.proto == Proto::Udp, &ours).map_err(|error| chain(&error))?;
+    let asked = match probe.proto {
+        Proto::Udp => WantedConntrack::Udp(Family::of(to.ip())),
+        _ => WantedConntrack::Every,
+    };
+    let reading = netlink::read_conntrack(&asked, &ours).map_err(|error| chain(&error))?;
     let mut entries = reading.entries.into_iter();
     entries
         .next()

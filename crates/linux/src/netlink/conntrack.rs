@@ -8,7 +8,7 @@ use nlink::Connection;
 use nlink::netlink::Netfilter;
 use nlink::netlink::netfilter::{ConntrackBuilder, ConntrackTuple, IpProtocol};
 use nlink::netlink::parse::{FromNetlink, PResult};
-use sexton_core::model::{CtEntry, CtFlags, CtTuple, Direction, Proto};
+use sexton_core::model::{CtEntry, CtFlags, CtTuple, Direction, Family, Proto};
 
 use super::attrs::{AF_INET, AF_INET6, AttrIter, NLA_F_NESTED, be16, be32, be64, ip, push};
 use super::{NetlinkError, SILENCE, block_on};
@@ -70,23 +70,48 @@ pub(crate) struct ConntrackReading {
     pub(crate) unreadable: u64,
 }
 
-/// Reads both families, keeping what `keep` answers yes to. Entries are decoded
-/// one by one as they arrive, so that memory grows with what is kept and not with the table.
-///
-/// With `only_udp` the kernel is asked for entries of UDP alone: telling of one costs it far more than walking past it, and on most nodes
-/// nearly all are of TCP. A kernel that refuses the filter is asked without it.
+/// Which entries the kernel is asked for.
+pub(crate) enum Wanted<'a> {
+    /// Every one.
+    Every,
+    /// Those of UDP, of one family: telling of an entry costs the kernel far more than walking past it, and on most nodes nearly all are of
+    /// TCP.
+    Udp(Family),
+    /// Those of UDP. After those of IPv4 were read, the question tells whether those of IPv6 are wanted: they are another walk over the
+    /// whole table.
+    UdpOfBoth(&'a dyn Fn() -> bool),
+}
+
+/// Reads the table, keeping what `keep` answers yes to. Entries are decoded one by one as they arrive, so that memory grows with what is
+/// kept and not with the table.
 pub(crate) fn read(
-    only_udp: bool,
+    wanted: &Wanted<'_>,
     keep: &dyn Fn(&CtEntry) -> bool,
 ) -> Result<ConntrackReading, NetlinkError> {
-    if !only_udp {
-        return dump(&[EVERY.to_vec()], keep);
+    match wanted {
+        Wanted::Every => dump(&EVERY, None, keep),
+        Wanted::Udp(family) => udp(*family, keep),
+        Wanted::UdpOfBoth(ipv6) => {
+            let mut reading = udp(Family::Ipv4, keep)?;
+            if ipv6() {
+                let more = udp(Family::Ipv6, keep)?;
+                reading.entries.extend(more.entries);
+                reading.seen += more.seen;
+                reading.udp += more.udp;
+                reading.unreadable += more.unreadable;
+            }
+            Ok(reading)
+        }
     }
-    // Only one family can be filtered by protocol at a time.
-    let requests = [AF_INET, AF_INET6].map(udp_request);
-    let keep = |entry: &CtEntry| entry.proto == Proto::Udp && keep(entry);
-    match dump(&requests, &keep) {
-        Err(NetlinkError::Read { .. }) => dump(&[EVERY.to_vec()], &keep),
+}
+
+/// One family's entries of UDP. A kernel that refuses the filter, or does not know it, is asked without it.
+fn udp(family: Family, keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, NetlinkError> {
+    let keep = |entry: &CtEntry| {
+        entry.proto == Proto::Udp && Family::of(entry.original.dst) == family && keep(entry)
+    };
+    match dump(&udp_request(family), Some(family), &keep) {
+        Err(NetlinkError::Read { .. }) => dump(&EVERY, Some(family), &keep),
         other => other,
     }
 }
@@ -96,7 +121,11 @@ const EVERY: [u8; 4] = [0; 4];
 
 /// Asks for one family's entries whose original tuple is of UDP (`ctnetlink_alloc_filter` in
 /// `net/netfilter/nf_conntrack_netlink.c`, which refuses the filter for `AF_UNSPEC`).
-fn udp_request(family: u8) -> Vec<u8> {
+fn udp_request(family: Family) -> Vec<u8> {
+    let family = match family {
+        Family::Ipv4 => AF_INET,
+        Family::Ipv6 => AF_INET6,
+    };
     let mut number = Vec::new();
     push(&mut number, CTA_PROTO_NUM, &[Proto::Udp.number()]);
     let mut tuple = Vec::new();
@@ -113,7 +142,12 @@ fn udp_request(family: u8) -> Vec<u8> {
     request
 }
 
-fn dump(requests: &[Vec<u8>], keep: &dyn Fn(&CtEntry) -> bool) -> Result<ConntrackReading, NetlinkError> {
+/// One walk over the table. Only entries of `family` are counted, if one is given.
+fn dump(
+    request: &[u8],
+    family: Option<Family>,
+    keep: &dyn Fn(&CtEntry) -> bool,
+) -> Result<ConntrackReading, NetlinkError> {
     block_on("conntrack", async {
         let conn = open()?;
         let failed = |source| NetlinkError::Read {
@@ -126,22 +160,21 @@ fn dump(requests: &[Vec<u8>], keep: &dyn Fn(&CtEntry) -> bool) -> Result<Conntra
             udp: 0,
             unreadable: 0,
         };
-        for request in requests {
-            let mut stream = conn
-                .dump_stream_with_body::<Message>(CT_GET, request)
-                .await
-                .map_err(failed)?;
-            while let Some(message) = stream.next().await {
-                reading.seen += 1;
-                match message.map_err(failed)?.0 {
-                    Some(entry) => {
-                        reading.udp += u64::from(entry.proto == Proto::Udp);
-                        if keep(&entry) {
-                            reading.entries.push(entry);
-                        }
+        let mut stream = conn
+            .dump_stream_with_body::<Message>(CT_GET, request)
+            .await
+            .map_err(failed)?;
+        while let Some(message) = stream.next().await {
+            reading.seen += 1;
+            match message.map_err(failed)?.0 {
+                Some(entry) => {
+                    let counts = family.is_none_or(|family| family == Family::of(entry.original.dst));
+                    reading.udp += u64::from(counts && entry.proto == Proto::Udp);
+                    if keep(&entry) {
+                        reading.entries.push(entry);
                     }
-                    None => reading.unreadable += 1,
                 }
+                None => reading.unreadable += 1,
             }
         }
         Ok(reading)

@@ -16,7 +16,9 @@ mod nft_write;
 mod route;
 mod rule;
 
-pub(crate) use conntrack::{Deleted, accounting, delete as delete_conntrack, read as read_conntrack};
+pub(crate) use conntrack::{
+    Deleted, Wanted as WantedConntrack, accounting, delete as delete_conntrack, read as read_conntrack,
+};
 pub(crate) use nft::{TableName, read as read_nft, tables as read_nft_tables};
 pub(crate) use nft_edit::apply as edit_nft;
 pub(crate) use nft_watch::{Change, ChangeListener, NftPlace, listen as listen_nft};

@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use sexton_core::model::{Family, IpRule, IpRuleAction, Proto};
 
+use super::attrs::{AF_INET, AF_INET6};
 use super::attrs::{AttrIter, be64, ip, ne32, text};
-use super::route::{AF_INET, AF_INET6};
 
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
