@@ -2,10 +2,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sexton_formats::capture::{Packet, Reader, Watch, read};
+use sexton_formats::capture::{Limits, Packet, Reader, Watch, read};
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut watch = Watch::default();
+    // Small tables: making large ones would take longer than the rest.
+    let mut watch = Watch::new(Limits {
+        recent: 256,
+        tracks: 64,
+        flows: 64,
+        ..Limits::default()
+    });
     let mut whole: Vec<Packet> = Vec::new();
     let outcome = read(bytes, "f", &mut |packet| {
         watch.see(packet);

@@ -189,6 +189,21 @@ impl fmt::Display for Point {
     }
 }
 
+/// True if a file that begins so, decompressed, is a capture: by its magic number, or as text of pktmon.
+pub fn recognise(head: &[u8]) -> bool {
+    let Some(first) = head.first_chunk::<4>() else {
+        return false;
+    };
+    if pcap::is_pcap(*first) || pcapng::is_pcapng(*first) {
+        return true;
+    }
+    // In UTF-16 every other byte is 0; what is looked for is ASCII.
+    let text: Vec<u8> = head.iter().copied().filter(|byte| *byte != 0).collect();
+    [b"PktGroupId ".as_slice(), b"[Microsoft-Windows-PktMon]"]
+        .iter()
+        .any(|mark| memchr::memmem::find(&text, mark).is_some())
+}
+
 /// How much [`read`] reads at once.
 const CHUNK: usize = 256 * 1024;
 

@@ -165,6 +165,23 @@ pub fn parse(mut reader: impl BufRead, path: &str) -> Counters {
     }
 }
 
+/// True if a file that begins so, decompressed, holds counters: the header of CSV, or the headings or a path of
+/// `Get-Counter`.
+pub fn recognise(head: &[u8]) -> bool {
+    // In UTF-16 every other byte is 0; what is looked for is ASCII.
+    let text: Vec<u8> = head.iter().copied().filter(|byte| *byte != 0).collect();
+    let text = String::from_utf8_lossy(&text);
+    let start = text
+        .trim_start_matches('\u{feff}')
+        .trim_start_matches('\u{fffd}')
+        .trim_start();
+    let csv = start.starts_with("\"(PDH-") || start.starts_with("(PDH-");
+    let path = |line: &str| line.trim_end().ends_with(" :") && line.contains("\\\\");
+    csv || start
+        .lines()
+        .any(|line| path(line) || line.contains("CounterSamples"))
+}
+
 /// A number with whatever decimal point: PDH writes no signs between thousands, so a sign that stands once is the
 /// decimal point, and one that stands more often is not.
 fn number(text: &str) -> Option<f64> {
