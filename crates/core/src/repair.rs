@@ -4,26 +4,25 @@
 //! between any two steps is finished by the next one, since every act is atomic and every round starts by looking.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    finding::{Action, Finding, Object, XtPlace},
-    judge::Judge,
-    model::{NftRule, NftValue, NodeState, NplAnnotation, PortRange, Proto, Timestamp, XtRule},
-    node::{Applied, Node, Probed},
-    plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
-    roster::Standing,
-    settings::Settings,
-};
-
+mod journal;
 #[cfg(test)]
 mod nft_tests;
-mod nft_undo;
 #[cfg(test)]
 mod tests;
+mod undo;
+
+use crate::{
+    finding::{Action, Finding, Object},
+    judge::Judge,
+    model::{NftRule, NodeState, Timestamp},
+    node::{Applied, Node, Probed},
+    plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
+    settings::Settings,
+};
+pub use journal::{Journal, JournalError, Outcome, Record};
+pub use undo::{Undone, undo};
 
 /// Pauses before each look after the last step (law 13).
 const LOOKS: [Duration; 3] = [
@@ -31,80 +30,6 @@ const LOOKS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
 ];
-
-/// What became of a step or of one finding of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", content = "why", rename_all = "kebab-case")]
-pub enum Outcome {
-    /// Done, and seen to be done.
-    Done,
-    /// There was nothing left to do.
-    AlreadyGone,
-    /// The object is no longer the one that was planned for: refused.
-    Changed(String),
-    /// The verdict is another one now: refused.
-    JudgedDifferently(String),
-    /// It failed.
-    Failed(String),
-    /// Done, and made again by a writer: no fight was begun.
-    CameBack(String),
-    /// Done, and traffic does not arrive.
-    NotProved(String),
-}
-
-impl Outcome {
-    /// True if nothing is left to do or to say.
-    pub const fn is_good(&self) -> bool {
-        matches!(self, Self::Done | Self::AlreadyGone)
-    }
-}
-
-/// A line of the journal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "kebab-case")]
-pub enum Record {
-    /// A round begins.
-    Begin {
-        /// The plan.
-        plan: Box<Plan>,
-        /// When.
-        at: Timestamp,
-    },
-    /// A step is about to be applied.
-    Intent {
-        /// Its number in the plan.
-        step: u32,
-        /// The act as it is applied: the part of the step that is still right.
-        act: Box<Act>,
-        /// When.
-        at: Timestamp,
-    },
-    /// A step was applied, or not.
-    Result {
-        /// Its number in the plan.
-        step: u32,
-        /// What became of it.
-        outcome: Outcome,
-        /// When.
-        at: Timestamp,
-    },
-    /// The round is over.
-    End {
-        /// When.
-        at: Timestamp,
-    },
-}
-
-/// Why a record could not be kept. No step is applied whose intent is not on disk.
-#[derive(Debug, thiserror::Error)]
-#[error("the journal could not be written: {0}")]
-pub struct JournalError(pub String);
-
-/// Where records go. `append` returns only when the record is on disk.
-pub trait Journal {
-    /// Keeps one record.
-    fn append(&mut self, record: &Record) -> Result<(), JournalError>;
-}
 
 /// What became of one finding.
 #[derive(Clone, Debug, PartialEq)]
@@ -522,221 +447,4 @@ fn touches(act: &Act, remedy: &Remedy) -> bool {
             | (Act::LeaseQuarantine { .. }, Remedy::Lease(_))
             | (Act::NftDeleteElement { .. }, Remedy::NftElement { .. })
     )
-}
-
-/// One act that a journal did, as an undo sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Undone {
-    /// The act that takes it back.
-    pub act: Act,
-    /// What became of it.
-    pub outcome: Outcome,
-}
-
-/// Takes back what a journal's round did, last first, where nobody needs the place now (law 9).
-///
-/// `parse` reads one rule as iptables-save prints it, so that a deleted DNAT is only put back for a port that no living Pod
-/// has.
-///
-/// # Errors
-///
-/// The journal of the undo itself cannot be written.
-pub fn undo(
-    node: &mut dyn Node,
-    journal: &mut dyn Journal,
-    records: &[Record],
-    settings: &Settings,
-    parse: &dyn Fn(&str) -> Option<XtRule>,
-) -> Result<Vec<Undone>, RepairError> {
-    let mut done: Vec<(u32, &Act)> = Vec::new();
-    for record in records {
-        match record {
-            Record::Intent { step, act, .. } => done.push((*step, act)),
-            Record::Result { step, outcome, .. } if *outcome != Outcome::Done => {
-                done.retain(|(number, _)| number != step);
-            }
-            _ => {}
-        }
-    }
-    let mut out = Vec::new();
-    for (step, act) in done.into_iter().rev() {
-        let Some(back) = act.undo() else { continue };
-        let state = node.observe();
-        let now = node.now();
-        let (free, needed) = free_part(&Judge::new(&state, None, settings, now), &back, parse);
-        let refused = |(act, who)| Undone {
-            act,
-            outcome: Outcome::JudgedDifferently(who),
-        };
-        out.extend(needed.map(refused));
-        let Some(back) = free else { continue };
-        let outcome = carry_out(node, journal, step, &back)?;
-        out.push(Undone { act: back, outcome });
-    }
-    Ok(out)
-}
-
-/// The part of an undo whose place nobody needs, and the part that somebody does, with who.
-///
-/// Rules are parted one by one; a jump and the chain that it needs are one.
-fn free_part(
-    judge: &Judge<'_>,
-    back: &Act,
-    parse: &dyn Fn(&str) -> Option<XtRule>,
-) -> (Option<Act>, Option<(Act, String)>) {
-    if let Act::NftEdit { edit } = back {
-        return nft_undo::free_part(judge, edit);
-    }
-    let Act::XtRestore { edit } = back else {
-        return match needed_by(judge, back) {
-            Some(who) => (None, Some((back.clone(), who))),
-            None => (Some(back.clone()), None),
-        };
-    };
-    if let Some(why) = judge.roster.repair_blockers().first() {
-        return (None, Some((back.clone(), format!("it needs {why}"))));
-    }
-    let chain_of = |line: &str| line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut reasons = Vec::new();
-    let mut lost_chains: Vec<String> = Vec::new();
-    let mut taken = |line: &String, asked: &dyn Fn(&XtRule) -> Option<String>| {
-        let who = match parse(line) {
-            Some(rule) => asked(&rule),
-            None => Some(format!("{line:?} cannot be read as a rule")),
-        };
-        who.map(|who| {
-            reasons.push(who);
-            line.clone()
-        })
-    };
-    // Rules that the repair put there and that serve somebody alive stay.
-    let kept: Vec<String> = edit
-        .delete
-        .iter()
-        .filter_map(|line| taken(line, &|rule| serves_alive(judge, &edit.place, rule)))
-        .collect();
-    let mut refused: Vec<String> = edit
-        .add
-        .iter()
-        .filter_map(|line| taken(line, &|rule| taken_place(judge, rule)))
-        .collect();
-    for line in &edit.add {
-        let target = parse(line).and_then(|rule| rule.spec.target);
-        let unit = target
-            .filter(|t| edit.new_chains.contains(t))
-            .or_else(|| Some(chain_of(line)));
-        if refused.contains(line)
-            && let Some(chain) = unit.filter(|chain| edit.new_chains.contains(chain))
-        {
-            lost_chains.push(chain);
-        }
-    }
-    for line in &edit.add {
-        let target = parse(line).and_then(|rule| rule.spec.target).unwrap_or_default();
-        if !refused.contains(line) && (lost_chains.contains(&chain_of(line)) || lost_chains.contains(&target))
-        {
-            refused.push(line.clone());
-        }
-    }
-    let part = |lines: &[String], out: &[String], inside: bool| -> Vec<String> {
-        lines
-            .iter()
-            .filter(|line| out.contains(line) == inside)
-            .cloned()
-            .collect()
-    };
-    let half = |inside: bool| plan::XtEdit {
-        place: edit.place.clone(),
-        delete: part(&edit.delete, &kept, inside),
-        drop_chains: if inside {
-            Vec::new()
-        } else {
-            edit.drop_chains.clone()
-        },
-        new_chains: part(&edit.new_chains, &lost_chains, inside),
-        add: part(&edit.add, &refused, inside),
-        probes: Vec::new(),
-        replaced: 0,
-    };
-    let (free, needed) = (half(false), half(true));
-    let something = |edit: &plan::XtEdit| !edit.delete.is_empty() || !edit.add.is_empty();
-    reasons.sort();
-    reasons.dedup();
-    let needed = something(&needed).then(|| (Act::XtRestore { edit: needed }, reasons.join("; ")));
-    (something(&free).then_some(Act::XtRestore { edit: free }), needed)
-}
-
-/// Who needs the place that an undo would fill.
-fn needed_by(judge: &Judge<'_>, back: &Act) -> Option<String> {
-    if let Some(why) = judge.roster.repair_blockers().first() {
-        return Some(format!("it needs {why}"));
-    }
-    match back {
-        Act::LeaseRestore { lease } => {
-            let at = judge.roster.address(lease.ip);
-            (at.standing == Standing::Live).then(|| format!("somebody alive has {}", lease.ip))
-        }
-        Act::NftAddElement { element, .. } => element.key.iter().find_map(|value| match value {
-            NftValue::Addr(ip) if judge.roster.has_live_owner(*ip) => {
-                Some(format!("somebody alive has {ip}"))
-            }
-            _ => None,
-        }),
-        Act::XtRestore { .. }
-        | Act::NftEdit { .. }
-        | Act::ConntrackDelete { .. }
-        | Act::LeaseQuarantine { .. }
-        | Act::NftDeleteElement { .. } => None,
-    }
-}
-
-/// Somebody alive whom a rule serves: the target of a DNAT, or of a DNAT in the chain that it jumps to.
-fn serves_alive(judge: &Judge<'_>, place: &XtPlace, rule: &XtRule) -> Option<String> {
-    let mut tables = judge.state.xtables.value.iter();
-    let behind = tables
-        .find(|table| Judge::place(table) == *place)
-        .zip(rule.spec.target.as_deref())
-        .and_then(|(table, target)| table.chain(target))
-        .map_or(&[][..], |chain| chain.rules.as_slice());
-    let mut targets = std::iter::once(rule).chain(behind).filter_map(|r| r.spec.dnat);
-    let alive = targets.find(|dnat| judge.roster.has_live_owner(dnat.ip))?;
-    Some(format!("{} is alive and served", alive.ip))
-}
-
-/// Somebody alive who has the place of a rule today: its ports, the address that it would lead to, or the one that it would
-/// take for a dead Pod's.
-fn taken_place(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
-    let source = rule.spec.source.as_deref().and_then(single_address);
-    let mut addresses = rule.spec.dnat.map(|dnat| dnat.ip).into_iter().chain(source);
-    if let Some(ip) = addresses.find(|ip| judge.roster.has_live_owner(*ip)) {
-        return Some(format!("somebody alive has {ip} now"));
-    }
-    port_taken(judge, rule.spec.proto?, &rule.spec.dports)
-}
-
-/// The living Pod that has one of these ports of the node today, as hostPort or by its annotation.
-fn port_taken(judge: &Judge<'_>, proto: Proto, ports: &[PortRange]) -> Option<String> {
-    let takes = |port: u16| ports.iter().any(|range| range.contains(port));
-    let living = judge.state.local_pods().filter(|p| !p.phase.is_terminal());
-    living
-        .flat_map(|pod| {
-            let host_ports = pod.ports.iter().filter_map(|p| Some((p.proto, p.host_port?)));
-            let announced = match &pod.npl {
-                NplAnnotation::Entries(entries) => entries.as_slice(),
-                NplAnnotation::Absent | NplAnnotation::Unreadable(_) => &[],
-            };
-            let announced = announced.iter().map(|e| (e.proto, e.node_port));
-            host_ports.chain(announced).map(move |taken| (pod, taken))
-        })
-        .find(|(_, (other, port))| *other == proto && takes(*port))
-        .map(|(pod, (_, port))| format!("Pod {} has {proto} port {port} of this node now", pod.pod_name()))
-}
-
-/// The address of a match on one address (`10.0.0.1/32`); `None` for a wider one.
-fn single_address(text: &str) -> Option<IpAddr> {
-    let net: ipnet::IpNet = text
-        .parse()
-        .or_else(|_| text.parse::<IpAddr>().map(ipnet::IpNet::from))
-        .ok()?;
-    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    model::{PortRange, Proto, XtMatch},
+    model::{PortRange, Proto, XtMatch, XtRule},
     sim::SimNode,
     testkit::*,
 };

@@ -11,10 +11,6 @@ use crate::{
 
 /// The part whose place nobody needs, and the part that somebody does, with who.
 pub(super) fn free_part(judge: &Judge<'_>, edit: &NftEdit) -> (Option<Act>, Option<(Act, String)>) {
-    if let Some(why) = judge.roster.repair_blockers().first() {
-        let back = Act::NftEdit { edit: edit.clone() };
-        return (None, Some((back, format!("it needs {why}"))));
-    }
     let mut free = NftEdit::of(edit.family, edit.table.clone());
     let mut needed = free.clone();
     let mut reasons = Vec::new();
