@@ -3,7 +3,7 @@
 //! The round has no memory other than the node itself. Its journal is for people and for `undo`: a round that is killed
 //! between any two steps is finished by the next one, since every act is atomic and every round starts by looking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 mod journal;
@@ -117,74 +117,22 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
         plan,
         probe,
     } = order;
-    let first = node.observe();
-    let first_ids = ids(&judge(&first, None, settings, node.now()), &first);
-    node.sleep(settings.second_reading);
-    let second = node.observe();
-    let now = node.now();
-    let findings = judge(&second, Some(&first), settings, now);
-    let plan = match plan {
-        Some(plan) => {
-            plan.check(&second, now)?;
-            plan
-        }
-        None => {
-            // What only one of two readings shows is in motion.
-            let twice: Vec<Finding> = findings
-                .into_iter()
-                .filter(|f| first_ids.contains_key(&f.id(&second.identity.name)))
-                .collect();
-            plan::make(&second, &twice, choice, settings, now)
-        }
+    let (plan, second) = plan_of_two_readings(node, settings, choice, plan)?;
+    let stop = |source| RepairError::Journal { step: 0, source };
+    let begin = Record::Begin {
+        plan: Box::new(plan.clone()),
+        at: node.now(),
     };
-    let stop = |step, source| RepairError::Journal { step, source };
-    journal
-        .append(&Record::Begin {
-            plan: Box::new(plan.clone()),
-            at: node.now(),
-        })
-        .map_err(|e| stop(0, e))?;
-    let mut repaired = Vec::new();
-    let mut failed_steps = Vec::new();
-    let mut done_acts = Vec::new();
-    for step in &plan.steps {
-        if let Some(before) = step.depends_on.iter().find(|n| failed_steps.contains(*n)) {
-            // The entry would be made again by the rule that is still there.
-            let why = format!("step {before}, which must come first, was not done");
-            repaired.extend(all_of(step, &Outcome::Failed(why)));
-            failed_steps.push(step.number);
-            continue;
-        }
-        let state = node.observe();
-        let fresh = judge(&state, Some(&second), settings, node.now());
-        let (act, outcomes) = still_right(step, &fresh, &state);
-        repaired.extend(outcomes);
-        let Some((act, kept)) = act else { continue };
-        let outcome = carry_out(node, journal, step.number, &act)?;
-        if outcome.is_good() {
-            done_acts.push(act);
-        } else {
-            failed_steps.push(step.number);
-        }
-        repaired.extend(kept.into_iter().map(|item| Repaired {
-            outcome: outcome.clone(),
-            ..item
-        }));
-    }
-    let proofs = if probe {
-        prove(node, &done_acts)
-    } else {
-        Vec::new()
-    };
-    let (state, remaining) = look_again(node, journal, &mut repaired, &done_acts, settings)?;
+    journal.append(&begin).map_err(stop)?;
+    let (mut repaired, acts) = take_steps(node, journal, &plan, &second, settings)?;
+    let proofs = if probe { prove(node, &acts) } else { Vec::new() };
+    let (state, remaining) = look_again(node, journal, &mut repaired, &acts, settings)?;
     for proof in &proofs {
         if let Probed::Lost(why) = &proof.seen {
             mark_unproved(&mut repaired, &proof.probe, why);
         }
     }
-    journal
-        .append(&Record::End { at: node.now() })
-        .map_err(|e| stop(0, e))?;
+    journal.append(&Record::End { at: node.now() }).map_err(stop)?;
     Ok(Round {
         plan,
         repaired,
@@ -194,15 +142,70 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
     })
 }
 
-fn judge(state: &NodeState, before: Option<&NodeState>, settings: &Settings, now: Timestamp) -> Vec<Finding> {
-    Judge::new(state, before, settings, now).all()
+/// Reads twice; takes the reviewed plan if it still holds, or makes one of what both readings show. The second reading comes
+/// along.
+fn plan_of_two_readings(
+    node: &mut dyn Node,
+    settings: &Settings,
+    choice: &Choice,
+    reviewed: Option<Plan>,
+) -> Result<(Plan, NodeState), RepairError> {
+    let first = node.observe();
+    let found = judge(&first, None, settings, node.now());
+    let seen: BTreeSet<String> = found.iter().map(|f| f.id(&first.identity.name)).collect();
+    node.sleep(settings.second_reading);
+    let second = node.observe();
+    let now = node.now();
+    if let Some(plan) = reviewed {
+        plan.check(&second, now)?;
+        return Ok((plan, second));
+    }
+    // What only one of two readings shows is in motion.
+    let mut twice = judge(&second, Some(&first), settings, now);
+    twice.retain(|finding| seen.contains(&finding.id(&second.identity.name)));
+    Ok((plan::make(&second, &twice, choice, settings, now), second))
 }
 
-fn ids(findings: &[Finding], state: &NodeState) -> BTreeMap<String, Action> {
-    findings
-        .iter()
-        .map(|f| (f.id(&state.identity.name), f.action()))
-        .collect()
+/// Judges again and applies, step by step: the outcome of each finding, and the acts that are done.
+fn take_steps(
+    node: &mut dyn Node,
+    journal: &mut dyn Journal,
+    plan: &Plan,
+    second: &NodeState,
+    settings: &Settings,
+) -> Result<(Vec<Repaired>, Vec<Act>), RepairError> {
+    let mut repaired = Vec::new();
+    let mut failed_steps = Vec::new();
+    let mut done = Vec::new();
+    for step in &plan.steps {
+        if let Some(before) = step.depends_on.iter().find(|n| failed_steps.contains(*n)) {
+            // The entry would be made again by the rule that is still there.
+            let why = format!("step {before}, which must come first, was not done");
+            repaired.extend(all_of(step, &Outcome::Failed(why)));
+            failed_steps.push(step.number);
+            continue;
+        }
+        let state = node.observe();
+        let fresh = judge(&state, Some(second), settings, node.now());
+        let (act, outcomes) = still_right(step, &fresh, &state);
+        repaired.extend(outcomes);
+        let Some((act, kept)) = act else { continue };
+        let outcome = carry_out(node, journal, step.number, &act)?;
+        if outcome.is_good() {
+            done.push(act);
+        } else {
+            failed_steps.push(step.number);
+        }
+        repaired.extend(kept.into_iter().map(|item| Repaired {
+            outcome: outcome.clone(),
+            ..item
+        }));
+    }
+    Ok((repaired, done))
+}
+
+fn judge(state: &NodeState, before: Option<&NodeState>, settings: &Settings, now: Timestamp) -> Vec<Finding> {
+    Judge::new(state, before, settings, now).all()
 }
 
 /// The part of a step that a fresh judgement still asks for, and the outcomes of the rest.

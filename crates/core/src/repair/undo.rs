@@ -35,7 +35,7 @@ pub fn undo(
     journal: &mut dyn Journal,
     records: &[Record],
     settings: &Settings,
-    parse: &dyn Fn(&str) -> Option<XtRule>,
+    parse: Parse<'_>,
 ) -> Result<Vec<Undone>, RepairError> {
     let mut done: Vec<(u32, &Act)> = Vec::new();
     for record in records {
@@ -52,7 +52,7 @@ pub fn undo(
         let Some(back) = act.undo() else { continue };
         let state = node.observe();
         let now = node.now();
-        let (free, needed) = free_part(&Judge::new(&state, None, settings, now), &back, parse);
+        let Parted { free, needed } = part(&Judge::new(&state, None, settings, now), &back, parse);
         let refused = |(act, who)| Undone {
             act,
             outcome: Outcome::JudgedDifferently(who),
@@ -65,22 +65,38 @@ pub fn undo(
     Ok(out)
 }
 
-/// The part of an undo whose place nobody needs, and the part that somebody does, with who.
-fn free_part(
-    judge: &Judge<'_>,
-    back: &Act,
-    parse: &dyn Fn(&str) -> Option<XtRule>,
-) -> (Option<Act>, Option<(Act, String)>) {
-    let refused = |who| (None, Some((back.clone(), who)));
+/// Reads one rule as iptables-save prints it.
+type Parse<'a> = &'a dyn Fn(&str) -> Option<XtRule>;
+
+/// An undo in two parts.
+struct Parted {
+    /// The part whose place nobody needs.
+    free: Option<Act>,
+    /// The part whose place somebody needs, and who.
+    needed: Option<(Act, String)>,
+}
+
+impl Parted {
+    /// The needed part is refused for all of the `reasons`.
+    fn new(free: Option<Act>, needed: Option<Act>, mut reasons: Vec<String>) -> Self {
+        reasons.sort();
+        reasons.dedup();
+        let needed = needed.map(|act| (act, reasons.join("; ")));
+        Self { free, needed }
+    }
+}
+
+fn part(judge: &Judge<'_>, back: &Act, parse: Parse<'_>) -> Parted {
+    let refused = |who| Parted::new(None, Some(back.clone()), vec![who]);
     if let Some(why) = judge.roster.repair_blockers().first() {
         return refused(format!("it needs {why}"));
     }
     match back {
-        Act::NftEdit { edit } => nft::free_part(judge, edit),
-        Act::XtRestore { edit } => xt::free_part(judge, edit, parse),
+        Act::NftEdit { edit } => nft::part(judge, edit),
+        Act::XtRestore { edit } => xt::part(judge, edit, parse),
         _ => match needed_by(judge, back) {
             Some(who) => refused(who),
-            None => (Some(back.clone()), None),
+            None => Parted::new(Some(back.clone()), None, Vec::new()),
         },
     }
 }

@@ -2,25 +2,25 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::port_taken;
+use super::{Parted, port_taken};
 use crate::{
     judge::Judge,
     model::{NftElement, NftRule, NftValue, PortRange, Proto},
     plan::{Act, NftEdit},
 };
 
-/// The part whose place nobody needs, and the part that somebody does, with who.
-pub(super) fn free_part(judge: &Judge<'_>, edit: &NftEdit) -> (Option<Act>, Option<(Act, String)>) {
+/// The part whose place nobody needs, and the part that somebody does.
+pub(super) fn part(judge: &Judge<'_>, edit: &NftEdit) -> Parted {
     let mut free = NftEdit::of(edit.family, edit.table.clone());
     let mut needed = free.clone();
     let mut reasons = Vec::new();
-    let mut part = |who: Option<String>| {
-        let is_needed = who.is_some();
+    let mut is_needed = |who: Option<String>| {
+        let needed = who.is_some();
         reasons.extend(who);
-        is_needed
+        needed
     };
     for at in &edit.add {
-        let half = if part(rule_needed(judge, &at.rule)) {
+        let half = if is_needed(rule_needed(judge, &at.rule)) {
             &mut needed
         } else {
             &mut free
@@ -31,7 +31,7 @@ pub(super) fn free_part(judge: &Judge<'_>, edit: &NftEdit) -> (Option<Act>, Opti
     let mut kept_keys = Vec::new();
     for at in &edit.delete_elements {
         let alive = living_address(judge, &at.element.data);
-        if part(alive.map(|ip| format!("{ip} is alive and served"))) {
+        if is_needed(alive.map(|ip| format!("{ip} is alive and served"))) {
             kept_keys.push((&at.set, &at.element.key));
             needed.delete_elements.push(at.clone());
         } else {
@@ -40,17 +40,15 @@ pub(super) fn free_part(judge: &Judge<'_>, edit: &NftEdit) -> (Option<Act>, Opti
     }
     for at in &edit.add_elements {
         let kept = kept_keys.contains(&(&at.set, &at.element.key));
-        let half = if kept || part(element_needed(judge, &at.element)) {
+        let half = if kept || is_needed(element_needed(judge, &at.element)) {
             &mut needed
         } else {
             &mut free
         };
         half.add_elements.push(at.clone());
     }
-    reasons.sort();
-    reasons.dedup();
     let act = |edit: NftEdit| (!edit.is_empty()).then_some(Act::NftEdit { edit });
-    (act(free), act(needed).map(|act| (act, reasons.join("; "))))
+    Parted::new(act(free), act(needed), reasons)
 }
 
 fn living_address(judge: &Judge<'_>, values: &[NftValue]) -> Option<IpAddr> {

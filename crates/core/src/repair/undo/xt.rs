@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::port_taken;
+use super::{Parse, Parted, port_taken};
 use crate::{
     finding::XtPlace,
     judge::Judge,
@@ -10,82 +10,56 @@ use crate::{
     plan::{Act, XtEdit},
 };
 
-/// The part whose place nobody needs, and the part that somebody does, with who.
-///
-/// Rules are parted one by one; a jump and the chain that it needs are one.
-pub(super) fn free_part(
-    judge: &Judge<'_>,
-    edit: &XtEdit,
-    parse: &dyn Fn(&str) -> Option<XtRule>,
-) -> (Option<Act>, Option<(Act, String)>) {
-    let chain_of = |line: &str| line.split(' ').nth(1).unwrap_or_default().to_owned();
+/// The part whose place nobody needs, and the part that somebody does.
+pub(super) fn part(judge: &Judge<'_>, edit: &XtEdit, parse: Parse<'_>) -> Parted {
     let mut reasons = Vec::new();
-    let mut lost_chains: Vec<String> = Vec::new();
-    let mut taken = |line: &String, asked: &dyn Fn(&XtRule) -> Option<String>| {
+    let mut is_needed = |line: &str, asked: &dyn Fn(&XtRule) -> Option<String>| {
         let who = match parse(line) {
             Some(rule) => asked(&rule),
             None => Some(format!("{line:?} cannot be read as a rule")),
         };
-        who.map(|who| {
-            reasons.push(who);
-            line.clone()
-        })
+        let needed = who.is_some();
+        reasons.extend(who);
+        needed
     };
     // Rules that the repair put there and that serve somebody alive stay.
-    let kept: Vec<String> = edit
-        .delete
+    let mut kept: Vec<&String> = edit.delete.iter().collect();
+    kept.retain(|line| is_needed(line, &|rule| serves_alive(judge, &edit.place, rule)));
+    let mut taken: Vec<&String> = edit.add.iter().collect();
+    taken.retain(|line| is_needed(line, &|rule| taken_place(judge, rule)));
+    // A jump and the chain that it needs are one: without the one the other stays away too.
+    let lost_chains: Vec<&String> = taken
         .iter()
-        .filter_map(|line| taken(line, &|rule| serves_alive(judge, &edit.place, rule)))
+        .flat_map(|line| new_chains_of(edit, line, parse))
         .collect();
-    let mut refused: Vec<String> = edit
-        .add
-        .iter()
-        .filter_map(|line| taken(line, &|rule| taken_place(judge, rule)))
-        .collect();
-    for line in &edit.add {
-        let target = parse(line).and_then(|rule| rule.spec.target);
-        let unit = target
-            .filter(|t| edit.new_chains.contains(t))
-            .or_else(|| Some(chain_of(line)));
-        if refused.contains(line)
-            && let Some(chain) = unit.filter(|chain| edit.new_chains.contains(chain))
-        {
-            lost_chains.push(chain);
-        }
-    }
-    for line in &edit.add {
-        let target = parse(line).and_then(|rule| rule.spec.target).unwrap_or_default();
-        if !refused.contains(line) && (lost_chains.contains(&chain_of(line)) || lost_chains.contains(&target))
-        {
-            refused.push(line.clone());
-        }
-    }
-    let part = |lines: &[String], out: &[String], inside: bool| -> Vec<String> {
-        lines
-            .iter()
-            .filter(|line| out.contains(line) == inside)
-            .cloned()
-            .collect()
-    };
-    let half = |inside: bool| XtEdit {
+    let is_lost = |chain: &String| lost_chains.contains(&chain);
+    let stays_away = |line: &String| taken.contains(&line) || new_chains_of(edit, line, parse).any(is_lost);
+    let half = |needed: bool| XtEdit {
         place: edit.place.clone(),
-        delete: part(&edit.delete, &kept, inside),
-        drop_chains: if inside {
-            Vec::new()
-        } else {
-            edit.drop_chains.clone()
-        },
-        new_chains: part(&edit.new_chains, &lost_chains, inside),
-        add: part(&edit.add, &refused, inside),
+        delete: filtered(&edit.delete, |line| kept.contains(&line) == needed),
+        drop_chains: filtered(&edit.drop_chains, |_| !needed),
+        new_chains: filtered(&edit.new_chains, |chain| is_lost(chain) == needed),
+        add: filtered(&edit.add, |line| stays_away(line) == needed),
         probes: Vec::new(),
         replaced: 0,
     };
-    let (free, needed) = (half(false), half(true));
-    let something = |edit: &XtEdit| !edit.delete.is_empty() || !edit.add.is_empty();
-    reasons.sort();
-    reasons.dedup();
-    let needed = something(&needed).then(|| (Act::XtRestore { edit: needed }, reasons.join("; ")));
-    (something(&free).then_some(Act::XtRestore { edit: free }), needed)
+    let act = |edit: XtEdit| {
+        let changes = !edit.delete.is_empty() || !edit.add.is_empty();
+        changes.then_some(Act::XtRestore { edit })
+    };
+    Parted::new(act(half(false)), act(half(true)), reasons)
+}
+
+/// The new chains that a rule is one with: it stands in one, or jumps to it.
+fn new_chains_of<'e>(edit: &'e XtEdit, line: &str, parse: Parse<'_>) -> impl Iterator<Item = &'e String> {
+    let stands_in = line.split(' ').nth(1).map(str::to_owned);
+    let jumps_to = parse(line).and_then(|rule| rule.spec.target);
+    let chains = edit.new_chains.iter();
+    chains.filter(move |chain| stands_in.as_ref() == Some(chain) || jumps_to.as_ref() == Some(chain))
+}
+
+fn filtered(lines: &[String], keep: impl Fn(&String) -> bool) -> Vec<String> {
+    lines.iter().filter(|line| keep(line)).cloned().collect()
 }
 
 /// Somebody alive whom a rule serves: the target of a DNAT, or of a DNAT in the chain that it jumps to.
