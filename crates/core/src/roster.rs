@@ -209,3 +209,14 @@ fn owner_of_sandbox(sandbox: &Sandbox, ended_at: Option<Timestamp>) -> Owner {
         ended_at,
     }
 }
+
+/// The owner that CNI's cache names; none where the runtime did not tell the plugins the Pod.
+fn owner_of_cached(entry: &CacheEntry, ended_at: Option<Timestamp>) -> Option<Owner> {
+    let pod = entry.pod.as_ref()?;
+    Some(Owner {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: entry.uid.clone(),
+        ended_at,
+    })
+}

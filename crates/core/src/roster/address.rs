@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Residence, Roster, Standing, owner_of, owner_of_sandbox};
+use super::{Residence, Roster, Standing, owner_of, owner_of_cached, owner_of_sandbox};
 use crate::{
     finding::{Evidence, Owner, Witness},
     model::{Pod, PodName, PodUid, SandboxState, Timestamp},
@@ -215,12 +215,7 @@ impl Roster<'_> {
         }
         let cached = self.cache_by_ip.get(&ip).into_iter().flatten().next_back()?;
         let pod = cached.pod.as_ref()?;
-        Some(Owner {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: cached.uid.clone(),
-            ended_at: self.reborn_at(pod, cached.uid.as_ref()),
-        })
+        owner_of_cached(cached, self.reborn_at(pod, cached.uid.as_ref()))
     }
 
     /// When another Pod of this name was created: the one with this UID had ended by then.

@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-use super::{Residence, Roster, owner_of_sandbox};
+use super::{Residence, Roster, owner_of_cached, owner_of_sandbox};
 use crate::{
-    finding::{Evidence, Owner, Witness},
-    model::{ContainerId, SandboxState, Timestamp},
+    finding::{Evidence, Witness},
+    model::{ContainerId, NetNs, SandboxState, Timestamp},
     settings::RUN_POD_SANDBOX,
 };
 
@@ -36,8 +36,39 @@ impl Roster<'_> {
     /// Who a container ID belongs to. `born` is when the object that names the ID is known to have existed, where that is
     /// known: it shows that no ADD can be running for it any more (law 6).
     pub fn container(&self, id: &ContainerId, born: Option<Timestamp>) -> Residence {
-        let runtime = &self.state.runtime;
-        let source = runtime.source_names();
+        if let Some(listed) = self.listed(id) {
+            return listed;
+        }
+        let owner = self.cache.get(id).next().and_then(|e| owner_of_cached(e, None));
+        let mut evidence = Vec::new();
+        if self.cri_usable() {
+            let runtime = &self.state.runtime;
+            let text = format!(
+                "{} is none of {} sandboxes and {} containers",
+                id.short(),
+                runtime.value.sandboxes.len(),
+                runtime.value.containers.len()
+            );
+            evidence.push(Evidence::new(runtime.source_names(), text));
+        }
+        let mut to_judge = self.runtimes_unread();
+        to_judge.extend(self.add_may_run(id, born));
+        to_judge.extend(self.life_in_namespace(id));
+        if !to_judge.is_empty() {
+            return Residence::unknown(owner, evidence, to_judge);
+        }
+        let mut witnesses = vec![Witness::Cri];
+        if self.state.namespaces.is_complete() {
+            witnesses.push(Witness::Kernel);
+            let text = "no process lives in a namespace of this container".to_owned();
+            evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
+        }
+        Residence::dead(owner, witnesses, evidence, self.to_repair(id, born))
+    }
+
+    /// The sandbox or container with this ID that the runtime lists: alive, as far as what belongs to it goes.
+    fn listed(&self, id: &ContainerId) -> Option<Residence> {
+        let source = self.state.runtime.source_names();
         if let Some(sandbox) = self.sandboxes.get(id).next() {
             let owner = owner_of_sandbox(sandbox, None);
             let text = match sandbox.state {
@@ -48,54 +79,24 @@ impl Roster<'_> {
                     sandbox.pod
                 ),
             };
-            return Residence::live(Some(owner), Witness::Cri, &source, text);
+            return Some(Residence::live(Some(owner), Witness::Cri, &source, text));
         }
-        if let Some(container) = self.containers.get(id).next() {
-            let text = format!(
-                "container {} ({}) is known to the runtime",
-                id.short(),
-                container.name
-            );
-            return Residence::live(None, Witness::Cri, &source, text);
-        }
-        let owner = self.cache.get(id).next().and_then(|entry| {
-            let pod = entry.pod.as_ref()?;
-            Some(Owner {
-                namespace: pod.namespace.clone(),
-                name: pod.name.clone(),
-                uid: entry.uid.clone(),
-                ended_at: None,
-            })
-        });
-        let mut lacking = self.runtimes_unread();
-        if let Some(why) = self.add_may_run(id, born) {
-            lacking.push(why);
-        }
-        if let Some(why) = self.life_in_namespace(id) {
-            lacking.push(why);
-        }
-        let mut evidence = Vec::new();
-        if self.cri_usable() {
-            let text = format!(
-                "{} is none of {} sandboxes and {} containers",
-                id.short(),
-                runtime.value.sandboxes.len(),
-                runtime.value.containers.len()
-            );
-            evidence.push(Evidence::new(&source, text));
-        }
-        if !lacking.is_empty() {
-            return Residence::unknown(owner, evidence, lacking);
-        }
-        let mut witnesses = vec![Witness::Cri];
-        if self.state.namespaces.is_complete() {
-            witnesses.push(Witness::Kernel);
-            let text = "no process lives in a namespace of this container".to_owned();
-            evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
-        } else {
+        let container = self.containers.get(id).next()?;
+        let text = format!(
+            "container {} ({}) is known to the runtime",
+            id.short(),
+            container.name
+        );
+        Some(Residence::live(None, Witness::Cri, &source, text))
+    }
+
+    /// What a repair of something that names a dead container still needs.
+    fn to_repair(&self, id: &ContainerId, born: Option<Timestamp>) -> Vec<String> {
+        let mut lacking = Vec::new();
+        if !self.state.namespaces.is_complete() {
             lacking.push("the namespaces of all processes (only on the node itself)".to_owned());
         }
-        if !runtime.value.looked_for_others {
+        if !self.state.runtime.value.looked_for_others {
             lacking.push("a look for other runtimes on the node".to_owned());
         }
         if born.is_some_and(|born| self.younger_than(born, self.settings.container_grace)) {
@@ -114,7 +115,7 @@ impl Roster<'_> {
             lacking.push("the object's age (no lease, cache entry or rule order tells it)".to_owned());
         }
         lacking.extend(self.repair_blockers());
-        Residence::dead(owner, witnesses, evidence, lacking)
+        lacking
     }
 
     /// Law 5: what keeps a container ID from being judged.
@@ -181,34 +182,27 @@ impl Roster<'_> {
         let paths: Vec<&str> = cached.clone().filter_map(|e| e.netns.as_deref()).collect();
         let leased = self.leases.get(id).map(|l| l.ip);
         let ips: Vec<IpAddr> = cached.flat_map(|e| e.ips.iter().copied()).chain(leased).collect();
-        let namespace = self.state.namespaces.value.iter().find(|ns| {
-            ns.has_process()
-                && (ns
-                    .paths
-                    .iter()
-                    .any(|p| paths.iter().any(|q| same_netns_path(p, q)))
-                    || ns.ips.iter().flatten().any(|ip| ips.contains(ip)))
-        })?;
-        // A process that holds the address now lives there under another ID, when a known sandbox has that address.
-        let by_other = namespace.ips.iter().flatten().any(|ip| {
-            self.sandboxes_by_ip
-                .get(ip)
-                .into_iter()
-                .flatten()
-                .any(|s| s.state == SandboxState::Ready)
-        });
+        let by_path = |ns: &NetNs| {
+            let mut held = ns.paths.iter();
+            held.any(|p| paths.iter().any(|q| same_netns_path(p, q)))
+        };
+        // A process that holds the address lives there under another ID, where a ready sandbox has that address.
+        let by_address = |ns: &NetNs| {
+            let mut held = ns.ips.iter().flatten();
+            held.clone().any(|ip| ips.contains(ip)) && !held.any(|ip| self.is_of_a_ready_sandbox(*ip))
+        };
+        let mut namespaces = self.state.namespaces.value.iter();
+        let namespace = namespaces.find(|ns| ns.has_process() && (by_path(ns) || by_address(ns)))?;
         let process = namespace.pids.first().copied().unwrap_or_default();
-        (!by_other
-            || namespace
-                .paths
-                .iter()
-                .any(|p| paths.iter().any(|q| same_netns_path(p, q))))
-        .then(|| {
-            format!(
-                "the end of process {process}, which lives in the container's namespace net:[{}]",
-                namespace.inode
-            )
-        })
+        Some(format!(
+            "the end of process {process}, which lives in the container's namespace net:[{}]",
+            namespace.inode
+        ))
+    }
+
+    fn is_of_a_ready_sandbox(&self, ip: IpAddr) -> bool {
+        let mut sandboxes = self.sandboxes_by_ip.get(&ip).into_iter().flatten();
+        sandboxes.any(|s| s.state == SandboxState::Ready)
     }
 
     fn younger_than(&self, born: Timestamp, age: Duration) -> bool {

@@ -275,6 +275,38 @@ fn a_zombies_further_address_is_alive_by_its_lease() {
 }
 
 #[test]
+fn a_process_in_the_containers_own_namespace_is_seen_behind_its_addresss_new_owner() {
+    let namespace = |inode, path: &str, ips| NetNs {
+        inode,
+        paths: vec![path.to_owned()],
+        pids: vec![77],
+        commands: Vec::new(),
+        ips,
+        macs: Vec::new(),
+    };
+    let mut state = node(vec![pod("web-0", 1, "10.10.1.2")]);
+    state.ipam.value.leases = vec![lease("10.10.1.3", id("dead"), at("2026-11-30T12:00:00Z"))];
+    state.cni_cache.value.push(CacheEntry {
+        path: "/var/lib/cni/results/podnet-dead-eth0".to_owned(),
+        network: "podnet".to_owned(),
+        container: id("dead"),
+        interface: "eth0".to_owned(),
+        netns: Some("/var/run/netns/cni-dead".to_owned()),
+        ips: vec![ip("10.10.1.2")],
+        pod: None,
+        uid: None,
+        modified_at: None,
+    });
+    let new_owner = namespace(4026532000, "/run/netns/cni-web", Some(vec![ip("10.10.1.2")]));
+    state.namespaces.value = vec![new_owner];
+    let rule = "ipam-lease-dead-sandbox";
+    assert_eq!(verdicts(&judge(&state)), vec![(rule, Verdict::Stale, true)]);
+    let own = namespace(4026532001, "/run/netns/cni-dead", None);
+    state.namespaces.value.push(own);
+    assert_eq!(verdicts(&judge(&state)), vec![(rule, Verdict::Unknown, false)]);
+}
+
+#[test]
 fn a_ready_sandbox_that_tells_no_address_may_have_any() {
     let mut state = incident();
     let silent = Sandbox {
