@@ -59,6 +59,22 @@ impl Wanted<'_> {
         )
     }
 
+    /// What the annotation says, in words.
+    fn announced(&self, judge: &Judge<'_>) -> Evidence {
+        let NplEntry {
+            proto,
+            node_port,
+            pod_port,
+            ..
+        } = self.entry;
+        let pod = self.pod.pod_name();
+        let text = format!(
+            "Pod {pod} announces {proto} port {node_port} for its port {pod_port}, and has {}",
+            self.ip
+        );
+        Evidence::new(judge.state.pods.source_names(), text)
+    }
+
     fn probe(&self) -> Probe {
         Probe {
             proto: self.entry.proto,
@@ -212,7 +228,6 @@ fn judge_mapping(
     if claims.iter().any(|w| w.target() == mapping.target) {
         return None;
     }
-    let api_whole = judge.state.pods.is_complete();
     let residence = judge.roster.address(mapping.target.ip());
     let (_, proto, node_port) = mapping.port;
     let claim = match claims {
@@ -224,51 +239,19 @@ fn judge_mapping(
         &source,
         format!("{proto} port {node_port} leads to {}", mapping.target),
     )];
-    let verdict = match (claim, residence.standing) {
-        // A living Pod of this node behind a port that nobody announces: announced in a moment, or being taken down.
-        (None, Standing::Live) if claims.is_empty() => {
-            let here = is_of_this_node(judge, &residence);
-            if here || !api_whole {
-                return if residence.witnesses.contains(&Witness::Api)
-                    || judge.roster.is_node_ip(mapping.target.ip())
-                {
-                    None
-                } else {
-                    Some(veto(judge, mapping, residence, evidence))
-                };
-            }
-            Verdict::Stale
-        }
-        // Not announced by the API's Pods, and alive by the runtime or the kernel: the living first.
-        (_, Standing::Live) if !residence.witnesses.contains(&Witness::Api) => {
-            return Some(veto(judge, mapping, residence, evidence));
-        }
-        (Some(_), Standing::Live) if api_whole => Verdict::Stale,
-        (_, Standing::Ended | Standing::Nobody) => Verdict::Stale,
-        _ => Verdict::Unknown,
+    let verdict = match ruling(judge, mapping, claims, &residence) {
+        Ruling::Right => return None,
+        Ruling::InUse => return Some(veto(judge, mapping, residence, evidence)),
+        Ruling::Wrong(verdict) => verdict,
     };
-    let mut add = None;
-    let mut probes = Vec::new();
     // The first rule for a port is the one that works.
     let right_at = claim.and_then(|claim| first.get(&(mapping.port, claim.target())));
     let shadowed = right_at.is_some_and(|right| *right < own_at);
-    if let Some(claim) = claim {
-        let shown = judge.state.pods.source_names();
-        let text = format!(
-            "Pod {} announces {proto} port {node_port} for its port {}, and has {}",
-            claim.pod.pod_name(),
-            claim.entry.pod_port,
-            claim.ip
-        );
-        evidence.push(Evidence::new(shown, text));
-        match right_at {
-            Some(_) => {
-                let text = format!("the right rule stands in the chain too: {}", claim.line());
-                evidence.push(Evidence::new(&source, text));
-            }
-            None => add = Some(claim),
-        }
-        probes.push(claim.probe());
+    let add = claim.filter(|_| right_at.is_none());
+    evidence.extend(claim.map(|claim| claim.announced(judge)));
+    if let Some(claim) = claim.filter(|_| right_at.is_some()) {
+        let text = format!("the right rule stands in the chain too: {}", claim.line());
+        evidence.push(Evidence::new(&source, text));
     }
     evidence.extend(residence.evidence.iter().cloned());
     if claims.len() > 1 {
@@ -277,7 +260,6 @@ fn judge_mapping(
         evidence.push(Evidence::new(judge.state.pods.source_names(), text));
     }
     let lacking = lacking(judge, verdict, claims, &residence);
-    let replaced = usize::from(claim.is_some());
     let owner = match residence.standing {
         Standing::Live => claim.map(|c| owner_of(c.pod, None)),
         _ => residence
@@ -295,8 +277,45 @@ fn judge_mapping(
         consequence,
         evidence,
         witnesses: residence.witnesses,
-        remedy: (verdict == Verdict::Stale).then(|| mapping.home.replacement(add, probes, replaced)),
+        remedy: (verdict == Verdict::Stale).then(|| {
+            let probes = claim.map(Wanted::probe).into_iter().collect();
+            let replaced = usize::from(claim.is_some());
+            mapping.home.replacement(add, probes, replaced)
+        }),
     })
+}
+
+/// What the annotations, and whoever lives at its target, make of a mapping.
+enum Ruling {
+    /// Right, or about to be announced or taken down.
+    Right,
+    /// Alive by a source other than the API: the living first.
+    InUse,
+    /// To be reported.
+    Wrong(Verdict),
+}
+
+/// Rules on a mapping that none of the `claims` on its port asks for.
+fn ruling(judge: &Judge<'_>, mapping: &Mapping<'_>, claims: &[Wanted<'_>], residence: &Residence) -> Ruling {
+    let api_whole = judge.state.pods.is_complete();
+    let by_api = residence.witnesses.contains(&Witness::Api);
+    match residence.standing {
+        Standing::Ended | Standing::Nobody => Ruling::Wrong(Verdict::Stale),
+        Standing::Unknown => Ruling::Wrong(Verdict::Unknown),
+        // A living Pod of this node behind a port that nobody announces: announced in a moment, or being taken down.
+        Standing::Live if claims.is_empty() && (is_of_this_node(judge, residence) || !api_whole) => {
+            if by_api || judge.roster.is_node_ip(mapping.target.ip()) {
+                Ruling::Right
+            } else {
+                Ruling::InUse
+            }
+        }
+        // A Pod of another node, behind a port that nobody announces.
+        Standing::Live if claims.is_empty() => Ruling::Wrong(Verdict::Stale),
+        Standing::Live if !by_api => Ruling::InUse,
+        Standing::Live if claims.len() == 1 && api_whole => Ruling::Wrong(Verdict::Stale),
+        Standing::Live => Ruling::Wrong(Verdict::Unknown),
+    }
 }
 
 /// What a wrong rule does to traffic.

@@ -115,20 +115,9 @@ fn missing(
     homes: &[&(&XtTable, &XtChain)],
     has_rule: bool,
 ) -> Finding {
-    let NplEntry {
-        proto,
-        node_port,
-        pod_port,
-        ..
-    } = claim.entry;
+    let NplEntry { proto, node_port, .. } = claim.entry;
     let pod = claim.pod.pod_name();
-    let mut evidence = vec![Evidence::new(
-        judge.state.pods.source_names(),
-        format!(
-            "Pod {pod} announces {proto} port {node_port} for its port {pod_port}, and has {}",
-            claim.ip
-        ),
-    )];
+    let mut evidence = vec![claim.announced(judge)];
     let xtables = &judge.state.xtables;
     let (verdict, mut lacking) = match xtables.completeness.why() {
         None => (Verdict::Missing, judge.roster.repair_blockers()),
@@ -139,8 +128,8 @@ fn missing(
         lacking.extend(contradicted(judge, claim));
     }
     let mut remedy = None;
-    match homes {
-        [(table, chain)] => {
+    match (homes, home::map(judge.state, family)) {
+        ([(table, chain)], _) => {
             let count = chain.rules.len();
             let text = if has_rule {
                 format!("{ANTREA_NPL_CHAIN} has the rule, and PREROUTING does not jump to the chain")
@@ -162,18 +151,16 @@ fn missing(
                 replaced: 0,
             }));
         }
-        [] if home::map(judge.state, family).is_some() => {
-            if let Some(set) = home::map(judge.state, family) {
-                let count = set.elements.len();
-                let text = format!(
-                    "none of {count} elements of {} is for {proto} port {node_port}",
-                    set.name
-                );
-                evidence.push(Evidence::new(judge.state.nft.source_names(), text));
-                remedy = Some(home::addition(set, claim));
-            }
+        ([], Some(set)) => {
+            let count = set.elements.len();
+            let text = format!(
+                "none of {count} elements of {} is for {proto} port {node_port}",
+                set.name
+            );
+            evidence.push(Evidence::new(judge.state.nft.source_names(), text));
+            remedy = Some(home::addition(set, claim));
         }
-        [] => {
+        ([], None) => {
             let text = format!("no {family} nat table has the chain {ANTREA_NPL_CHAIN}");
             evidence.push(Evidence::new(xtables.source_names(), text));
             if verdict == Verdict::Missing {
