@@ -64,6 +64,11 @@ fn entries<'a>(judge: &Judge<'a>) -> impl Iterator<Item = &'a CtEntry> {
     all.filter(|e| e.proto == Proto::Udp)
 }
 
+/// Whose packets an entry leads: those of one socket, whether it sends now or not.
+fn client(entry: &CtEntry) -> SocketAddr {
+    SocketAddr::new(entry.original.src, entry.original.sport)
+}
+
 /// The Service port that an entry's first packet went to.
 fn served<'a>(judge: &Judge<'a>, entry: &CtEntry) -> Option<ServedPort<'a>> {
     let to = &entry.original;
@@ -111,7 +116,7 @@ impl Draft {
             }
             (Verdict::Stale, self.to_repair, stale)
         } else {
-            let (client, to, from) = (entry.original.src, &entry.original, &entry.reply);
+            let (client, to, from) = (client(entry), &entry.original, &entry.reply);
             let text = format!(
                 "Packets of client {client} to {} go to {}; whether that is right cannot be told.",
                 SocketAddr::new(to.dst, to.dport),
@@ -235,8 +240,8 @@ fn dead_endpoint(
         "others serve it"
     };
     let text = format!(
-        "Client {} keeps sending its packets for Service {name} to {target}, which serves it no more; {left}.",
-        entry.original.src
+        "Packets of client {} to Service {name} go to {target}, which serves it no more; {left}.",
+        client(entry)
     );
     Some(draft.finding(judge, &UDP_DEAD_ENDPOINT, entry, &at, text))
 }
@@ -291,8 +296,8 @@ fn orphan_vip(judge: &Judge<'_>, entry: &CtEntry) -> Option<Finding> {
         ),
     ));
     let text = format!(
-        "Client {} keeps sending to {vip}, an address of no Service any more, and its packets go to the dead {ip}.",
-        entry.original.src
+        "Packets of client {} to {vip}, an address of no Service any more, go to the dead {ip}.",
+        client(entry)
     );
     Some(draft.finding(judge, &UDP_ORPHAN_VIP, entry, &at, text))
 }
@@ -390,8 +395,9 @@ fn judge_hostport(judge: &Judge<'_>, entry: &CtEntry, today: &Today, ruled: &Tod
         format!("{} port {port} of the node: {now}", entry.proto),
     ));
     let text = format!(
-        "Client {} keeps sending to {} port {port} of this node, and its packets go to {ip}; {now}.",
-        entry.original.src, entry.proto
+        "Packets of client {} to {} port {port} of this node go to {ip}; {now}.",
+        client(entry),
+        entry.proto
     );
     Some(draft.finding(judge, &HOSTPORT_STALE, entry, &at, text))
 }
@@ -436,8 +442,8 @@ fn undnatted(judge: &Judge<'_>, plane: &DataPlane<'_>, entry: &CtEntry) -> Optio
     let vip = entry.original.dst;
     let at = judge.roster.address(entry.original.src);
     let text = format!(
-        "Client {} keeps sending to Service {name} at {vip} without translation: its packets reach none of the endpoints.",
-        entry.original.src
+        "Packets of client {} to Service {name} at {vip} are not translated, and reach none of the endpoints.",
+        client(entry)
     );
     Some(draft.finding(judge, &UNDNATTED_VIP, entry, &at, text))
 }
