@@ -33,6 +33,8 @@ pub enum Command {
     Undo(UndoArgs),
     /// Record this node, so that it can be audited elsewhere.
     Collect(CollectArgs),
+    /// Find packets that circulate for a dead Pod, in captures and counters. Changes nothing.
+    Trace(TraceArgs),
     /// Show a rule's page; or who lives at an address, and every object that names it.
     Explain(ExplainArgs),
     /// Print shell completions.
@@ -294,4 +296,39 @@ pub struct ExplainArgs {
     /// The numbers.
     #[command(flatten)]
     pub settings: SettingsArgs,
+}
+
+/// How a trace is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// For a terminal.
+    #[default]
+    Table,
+    /// One document, `sexton.dev/trace/v1`.
+    Json,
+}
+
+/// `sexton trace`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 1 a loop is proved or suspected; 3 there is a loop and it is unknown whose, or something could not be \
+    read; 0 nothing circulates; 2 it could not be done."
+)]
+pub struct TraceArgs {
+    /// Captures (pcap, pcapng, text of pktmon), counters (typeperf, Get-Counter), and what tells who lives where: nic.json,
+    /// hns-endpoints.json, pods.json, crictl-pods.json and others of a recorded node. Folders are walked.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How to print it.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: TraceFormat,
+    /// Write it to a file.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Show all evidence.
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// The node's name, where no file tells it.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
 }

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Repair(args) => commands::repair::run(args),
         Command::Undo(args) => commands::undo::run(args),
         Command::Collect(args) => commands::collect::run(args),
+        Command::Trace(args) => commands::trace::run(args),
         Command::Explain(args) => commands::explain::run(args),
         Command::Completions { shell } => commands::completions(*shell),
         Command::Man { dir } => commands::man(dir),

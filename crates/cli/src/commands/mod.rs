@@ -5,6 +5,7 @@ pub mod collect;
 pub mod explain;
 pub mod plan;
 pub mod repair;
+pub mod trace;
 pub mod undo;
 
 use std::{fs, io::Write, path::Path};

@@ -3,6 +3,7 @@
 mod html;
 mod markdown;
 mod table;
+pub mod trace;
 
 use std::io::Write;
 

@@ -1,0 +1,409 @@
+//! A trace on paper: the answer, then each loop with its flows, then the counters and what was read.
+
+use std::io::Write;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use owo_colors::{OwoColorize as _, Style};
+use serde::Serialize;
+use sexton_core::{
+    finding::{Evidence, Owner, Verdict},
+    model::{Completeness, Problem, Unread},
+    roster::Residence,
+};
+use sexton_formats::{
+    capture::{Destination, Judgement, Outcome, Trace, flags_text},
+    counters::{Counters, Suspicion},
+};
+
+use super::count;
+use crate::{args::TraceFormat, commands::trace::rank};
+
+/// The document, `sexton.dev/trace/v1`.
+#[derive(Serialize)]
+pub struct Report {
+    schema: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// The worst of all verdicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    answer: String,
+    loops: Vec<Loop>,
+    counters: Vec<CountersSeen>,
+    captures: Vec<Capture>,
+    problems: Vec<Problem>,
+    unread: Vec<Unread>,
+}
+
+/// A destination of packets that came again and again.
+#[derive(Serialize)]
+pub struct Loop {
+    capture: String,
+    address: std::net::IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
+    packets: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_per_second: Option<f64>,
+    circulating: u64,
+    circulating_exact: bool,
+    turns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_falls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enters: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaves: Option<String>,
+    flows: Vec<FlowSeen>,
+    evidence: Vec<Evidence>,
+    lacks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FlowSeen {
+    flow: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flags: Option<String>,
+    packets: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_per_second: Option<f64>,
+}
+
+impl Loop {
+    /// A destination with its verdict.
+    pub fn new(
+        capture: &str,
+        destination: &Destination,
+        judgement: Judgement,
+        residence: &Residence,
+        enters: Option<String>,
+        leaves: Option<String>,
+    ) -> Self {
+        let flow = |flow: &sexton_formats::capture::Flow| FlowSeen {
+            flow: flow.key.to_string(),
+            flags: flow.flags.map(flags_text),
+            packets: flow.packets,
+            bytes: flow.bytes,
+            packets_per_second: flow.rate(),
+        };
+        Self {
+            capture: capture.to_owned(),
+            address: destination.address,
+            verdict: judgement.verdict,
+            text: judgement.text,
+            owner: residence.owner.clone(),
+            packets: destination.packets,
+            packets_per_second: destination.rate,
+            circulating: destination.circulating,
+            circulating_exact: destination.circulating_exact,
+            turns: destination.turns,
+            turn_ns: destination.period,
+            ttl_falls: destination.ttl_falls,
+            enters,
+            leaves,
+            flows: destination.flows.iter().map(flow).collect(),
+            evidence: judgement.evidence,
+            lacks: judgement.lacks,
+        }
+    }
+}
+
+/// What a capture held.
+#[derive(Serialize)]
+pub struct Capture {
+    path: String,
+    frames: u64,
+    packets: u64,
+    bytes: u64,
+    flows: u64,
+    flows_exact: bool,
+    #[serde(flatten)]
+    completeness: Completeness,
+}
+
+impl Capture {
+    /// From what reading it came to.
+    pub fn new(path: &str, outcome: &Outcome, trace: &Trace) -> Self {
+        Self {
+            path: path.to_owned(),
+            frames: outcome.frames,
+            packets: outcome.packets,
+            bytes: outcome.bytes,
+            flows: trace.totals.flows,
+            flows_exact: trace.totals.flows_exact,
+            completeness: outcome.completeness.clone(),
+        }
+    }
+}
+
+/// What counters say.
+#[derive(Serialize)]
+pub struct CountersSeen {
+    path: String,
+    samples: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_sided_cores: Option<bool>,
+    evidence: Vec<Evidence>,
+    lacks: Vec<String>,
+    #[serde(flatten)]
+    completeness: Completeness,
+}
+
+impl CountersSeen {
+    /// From what reading them came to.
+    pub fn new(path: &str, counters: &Counters, suspicion: Suspicion) -> Self {
+        Self {
+            path: path.to_owned(),
+            samples: counters.times.len(),
+            verdict: suspicion.verdict,
+            one_sided_cores: suspicion.one_sided,
+            evidence: suspicion.evidence,
+            lacks: suspicion.lacks,
+            completeness: counters.completeness.clone(),
+        }
+    }
+}
+
+impl Report {
+    /// Puts the answer first.
+    pub fn new(
+        node: Option<String>,
+        captures: Vec<Capture>,
+        mut loops: Vec<Loop>,
+        counters: Vec<CountersSeen>,
+        problems: Vec<Problem>,
+        unread: Vec<Unread>,
+    ) -> Self {
+        loops.sort_by(|a, b| rank(b.verdict).cmp(&rank(a.verdict)).then(b.turns.cmp(&a.turns)));
+        let worst = |verdicts: &mut dyn Iterator<Item = Option<Verdict>>| {
+            verdicts.flatten().max_by_key(|v| rank(Some(*v)))
+        };
+        let of_loops = worst(&mut loops.iter().map(|one| one.verdict));
+        let of_counters = worst(&mut counters.iter().map(|one| one.verdict));
+        // Counters suspect, and a capture that shows nothing is about another moment: both are said.
+        let verdict = [of_loops, of_counters]
+            .into_iter()
+            .flatten()
+            .max_by_key(|v| rank(Some(*v)));
+        let mut report = Self {
+            schema: "sexton.dev/trace/v1",
+            node,
+            verdict,
+            answer: String::new(),
+            loops,
+            counters,
+            captures,
+            problems,
+            unread,
+        };
+        report.answer = report.answer();
+        report
+    }
+
+    fn answer(&self) -> String {
+        let here = self
+            .node
+            .as_ref()
+            .map_or_else(String::new, |node| format!(" on node {node}"));
+        let of = |verdict| self.loops.iter().filter(move |one| one.verdict == Some(verdict));
+        let addresses = |verdict| {
+            of(verdict)
+                .map(|one| one.address.to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        if of(Verdict::Proved).next().is_some() {
+            let flows: u64 = of(Verdict::Proved).map(|one| one.flows.len() as u64).sum();
+            let rate: f64 = of(Verdict::Proved).filter_map(|one| one.packets_per_second).sum();
+            return format!(
+                "Packets circulate{here} for {}, where nobody lives: {}, {rate:.0} packets a second.",
+                addresses(Verdict::Proved),
+                count(flows, "flow")
+            );
+        }
+        if of(Verdict::Suspected).next().is_some() {
+            return format!(
+                "Packets seem to circulate{here} for {}, where nobody lives.",
+                addresses(Verdict::Suspected)
+            );
+        }
+        if of(Verdict::Unknown).next().is_some() {
+            return format!(
+                "Packets circulate{here} for {}; who lives there cannot be told.",
+                addresses(Verdict::Unknown)
+            );
+        }
+        match self.verdict {
+            Some(Verdict::Suspected) if self.captures.is_empty() => {
+                format!(
+                    "Counters look like packets that circulate{here}. A capture of a second would prove it or not."
+                )
+            }
+            Some(Verdict::Suspected) => {
+                format!("Counters look like packets that circulate{here}, and the captures do not show any.")
+            }
+            Some(_) => format!("It cannot be told whether packets circulate{here}: counters are missing."),
+            None => format!("Nothing circulates{here} for an address of nobody."),
+        }
+    }
+
+    /// 1 proved or suspected, 3 unknown or not all read, 0 nothing.
+    pub fn exit_code(&self) -> u8 {
+        let partial = self
+            .captures
+            .iter()
+            .map(|one| &one.completeness)
+            .chain(self.counters.iter().map(|one| &one.completeness));
+        match rank(self.verdict) {
+            2 | 3 => 1,
+            1 => 3,
+            _ if partial
+                .into_iter()
+                .any(|completeness| !completeness.is_complete()) =>
+            {
+                3
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Writes it.
+pub fn write(report: &Report, format: TraceFormat, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    if format == TraceFormat::Json {
+        serde_json::to_writer_pretty(&mut *out, report)?;
+        return Ok(writeln!(out)?);
+    }
+    writeln!(out, "{}", report.answer.bold())?;
+    for one in &report.loops {
+        write_loop(one, verbose, out)?;
+    }
+    for counters in &report.counters {
+        writeln!(out, "\n{} {}", verdict(counters.verdict), counters.path.bold())?;
+        write_lines("", &counters.evidence, &counters.lacks, out)?;
+    }
+    writeln!(out)?;
+    for capture in &report.captures {
+        let why = capture
+            .completeness
+            .why()
+            .map_or_else(String::new, |why| format!("; {why}"));
+        let about = if capture.flows_exact { "" } else { "at most " };
+        writeln!(
+            out,
+            "{} {}: {}, {} of IP, {about}{}{why}",
+            "read".dimmed(),
+            capture.path,
+            count(capture.frames, "frame"),
+            capture.packets,
+            count(capture.flows, "flow")
+        )?;
+    }
+    for counters in &report.counters {
+        writeln!(
+            out,
+            "{} {}: {}",
+            "read".dimmed(),
+            counters.path,
+            count(counters.samples as u64, "sample")
+        )?;
+    }
+    for problem in &report.problems {
+        writeln!(out, "{} {}: {}", "input".yellow(), problem.place, problem.what)?;
+    }
+    if verbose {
+        for unread in &report.unread {
+            writeln!(out, "{} {}: {}", "unread".dimmed(), unread.path, unread.why)?;
+        }
+    }
+    Ok(())
+}
+
+fn verdict(verdict: Option<Verdict>) -> String {
+    let style = match verdict {
+        Some(Verdict::Proved) => Style::new().red().bold(),
+        Some(Verdict::Suspected) => Style::new().yellow().bold(),
+        Some(_) => Style::new().magenta(),
+        None => Style::new().dimmed(),
+    };
+    let text = verdict.map_or_else(|| "no loop".to_owned(), |verdict| verdict.to_string());
+    text.style(style).to_string()
+}
+
+fn write_loop(one: &Loop, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(
+        out,
+        "\n{} {} {}",
+        verdict(one.verdict),
+        one.address.bold(),
+        one.text
+    )?;
+    let least = if one.circulating_exact { "" } else { "at least " };
+    #[expect(clippy::cast_precision_loss, reason = "for reading")]
+    let turn = one.turn_ns.map_or_else(String::new, |ns| {
+        format!(", one turn takes {:.1} µs", ns as f64 / 1000.0)
+    });
+    writeln!(
+        out,
+        "  {least}{} circulate{turn}",
+        count(one.circulating, "packet")
+    )?;
+    match (&one.enters, &one.leaves) {
+        (Some(enters), Some(leaves)) => writeln!(out, "  from {enters} to {leaves}")?,
+        (Some(one), None) | (None, Some(one)) => writeln!(out, "  by {one}")?,
+        (None, None) => {}
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["  FLOW", "FLAGS", "PACKETS", "PER SECOND"]);
+    const SHOWN: usize = 20;
+    for flow in one.flows.iter().take(if verbose { usize::MAX } else { SHOWN }) {
+        let rate = flow
+            .packets_per_second
+            .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
+        table.add_row([
+            format!("  {}", flow.flow),
+            flow.flags.clone().unwrap_or_else(|| "-".to_owned()),
+            flow.packets.to_string(),
+            rate,
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    if !verbose && one.flows.len() > SHOWN {
+        writeln!(
+            out,
+            "  and {} more",
+            count((one.flows.len() - SHOWN) as u64, "flow")
+        )?;
+    }
+    write_lines("", &one.evidence, &one.lacks, out)
+}
+
+fn write_lines(
+    indent: &str,
+    evidence: &[Evidence],
+    lacks: &[String],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    for line in evidence {
+        writeln!(
+            out,
+            "{indent}  {} {}",
+            format!("{}:", line.source).dimmed(),
+            line.text
+        )?;
+    }
+    for lack in lacks {
+        writeln!(out, "{indent}  {} {lack}", "lacks:".yellow())?;
+    }
+    Ok(())
+}
