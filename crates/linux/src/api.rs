@@ -41,8 +41,8 @@ enum AccessError {
         "no way to the API server is known: no kubeconfig, no service account, and none of the kubelet's files; give --kubeconfig"
     )]
     NoWay,
-    #[error("what tells the way to the API server cannot be used")]
-    Infer(#[source] kube::config::InferConfigError),
+    #[error("the service account cannot be used")]
+    ServiceAccount(#[source] kube::config::InClusterError),
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
     #[error("no client can be made of the kubeconfig")]
@@ -57,53 +57,77 @@ const KUBELETS_FILES: [&str; 4] = [
     "/etc/kubernetes/admin.conf",
 ];
 
-/// As kubectl finds its way; then as the kubelet of this node does.
-async fn infer() -> Result<Config, AccessError> {
-    let error = match Config::infer().await {
-        Ok(config) => return Ok(config),
+/// An API server to ask. One serves for the life of a [`LinuxNode`](crate::LinuxNode).
+#[derive(Clone)]
+pub(crate) struct ApiServer {
+    client: Client,
+    /// Its URL, and what told it: a failure to reach it names both.
+    at: String,
+}
+
+/// kubectl's usual kubeconfig, as a person knows it.
+fn usual_kubeconfig() -> String {
+    let named = std::env::var("KUBECONFIG").ok().filter(|named| !named.is_empty());
+    named.unwrap_or_else(|| "~/.kube/config".to_owned())
+}
+
+/// As kubectl finds its way; then as the kubelet of this node does. What told it comes along.
+async fn infer() -> Result<(Config, String), AccessError> {
+    let options = KubeConfigOptions::default();
+    let kubeconfig = match Config::from_kubeconfig(&options).await {
+        Ok(config) => return Ok((config, format!("kubeconfig {}", usual_kubeconfig()))),
+        Err(error) => error,
+    };
+    let service_account = match Config::incluster() {
+        Ok(config) => return Ok((config, "the Pod's service account".to_owned())),
         Err(error) => error,
     };
     if let Some(path) = KUBELETS_FILES.iter().find(|path| Path::new(path).exists()) {
         let read = Kubeconfig::read_from(path).map_err(AccessError::Kubeconfig)?;
-        let made = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        return made.map_err(AccessError::Kubeconfig);
+        let made = Config::from_custom_kubeconfig(read, &options).await;
+        let config = made.map_err(AccessError::Kubeconfig)?;
+        return Ok((config, format!("kubeconfig {path}")));
     }
-    let named =
-        std::env::var_os("KUBECONFIG").is_some() || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let usual = std::env::var_os("HOME").is_some_and(|home| Path::new(&home).join(".kube/config").exists());
-    Err(if named || usual {
-        AccessError::Infer(error)
+    Err(if std::env::var_os("KUBECONFIG").is_some() || usual {
+        AccessError::Kubeconfig(kubeconfig)
+    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        AccessError::ServiceAccount(service_account)
     } else {
         AccessError::NoWay
     })
 }
 
-/// Makes a client. One client serves for the life of a [`LinuxNode`](crate::LinuxNode).
-async fn connect(access: &ApiAccess) -> Result<Client, AccessError> {
-    let config = match access {
+/// Finds the server.
+async fn connect(access: &ApiAccess) -> Result<ApiServer, AccessError> {
+    let (config, told_by) = match access {
         ApiAccess::Off => return Err(AccessError::Off),
         ApiAccess::Infer => infer().await?,
         ApiAccess::Kubeconfig { path, context } => {
-            let read = match path {
-                Some(path) => Kubeconfig::read_from(path),
-                None => Kubeconfig::read(),
+            let (read, file) = match path {
+                Some(path) => (Kubeconfig::read_from(path), path.display().to_string()),
+                None => (Kubeconfig::read(), usual_kubeconfig()),
             };
             let options = KubeConfigOptions {
                 context: context.clone(),
                 ..KubeConfigOptions::default()
             };
-            Config::from_custom_kubeconfig(read.map_err(AccessError::Kubeconfig)?, &options)
+            let read = read.map_err(AccessError::Kubeconfig)?;
+            let config = Config::from_custom_kubeconfig(read, &options)
                 .await
-                .map_err(AccessError::Kubeconfig)?
+                .map_err(AccessError::Kubeconfig)?;
+            (config, format!("kubeconfig {file}"))
         }
     };
-    Client::try_from(config).map_err(AccessError::Client)
+    let at = format!("{} ({told_by})", config.cluster_url);
+    let client = Client::try_from(config).map_err(AccessError::Client)?;
+    Ok(ApiServer { client, at })
 }
 
 /// Reads what is asked for of `kinds`.
 pub(crate) async fn read(
     access: &ApiAccess,
-    client: &mut Option<Client>,
+    server: &mut Option<ApiServer>,
     node: &str,
     kinds: Kinds,
     deadline: Duration,
@@ -112,22 +136,26 @@ pub(crate) async fn read(
         return ApiReading::default();
     }
     let watch = Watch::start("api");
-    if client.is_none() {
-        match tokio::time::timeout(deadline, connect(access)).await {
-            Ok(Ok(new)) => *client = Some(new),
+    let known = match server.clone() {
+        Some(known) => known,
+        None => match tokio::time::timeout(deadline, connect(access)).await {
+            Ok(Ok(new)) => server.insert(new).clone(),
             Ok(Err(error)) => return unavailable(kinds, &chain(&error)),
-            Err(_) => return unavailable(kinds, &late(deadline)),
-        }
-    }
-    let Some(known) = client.clone() else {
-        return unavailable(kinds, "there is no client");
+            Err(_) => {
+                let ms = deadline.as_millis();
+                return unavailable(
+                    kinds,
+                    &format!("the way to the API server was not found within {ms} ms"),
+                );
+            }
+        },
     };
     let deadline = deadline.saturating_sub(watch.elapsed());
     let list = |kind: Kinds, resource: Resource| {
-        let client = known.clone();
+        let server = &known;
         async move {
             if kinds.intersects(kind) {
-                Some(list(&client, &resource, deadline).await)
+                Some(list(server, &resource, deadline).await)
             } else {
                 None
             }
@@ -219,7 +247,7 @@ pub(crate) async fn read(
         .iter()
         .any(|told| matches!(told, Completeness::Unavailable(_)))
     {
-        *client = None;
+        *server = None;
     }
     if !kinds.contains(Kinds::NODES) {
         out.nodes = Facts::default();
@@ -258,10 +286,6 @@ fn unavailable(kinds: Kinds, why: &str) -> ApiReading {
         out.service_cidrs = no("api/servicecidrs").unavailable(why);
     }
     out
-}
-
-fn late(deadline: Duration) -> String {
-    format!("the API server did not answer within {} ms", deadline.as_millis())
 }
 
 /// A resource to list.
@@ -316,17 +340,21 @@ impl Listed {
     }
 }
 
-async fn list(client: &Client, resource: &Resource, deadline: Duration) -> Listed {
+async fn list(server: &ApiServer, resource: &Resource, deadline: Duration) -> Listed {
     let mut out = Listed {
         watch: Watch::start(resource.name),
         items: Vec::new(),
         completeness: Completeness::Complete,
         problems: Vec::new(),
     };
-    let broken = match tokio::time::timeout(deadline, pages(client, resource, &mut out)).await {
+    let broken = match tokio::time::timeout(deadline, pages(&server.client, resource, &mut out)).await {
         Ok(Ok(())) => return out,
-        Ok(Err(error)) => explain(&error),
-        Err(_) => late(deadline),
+        Ok(Err(error)) => explain(&error, &server.at),
+        Err(_) => format!(
+            "the API server at {} did not answer within {} ms",
+            server.at,
+            deadline.as_millis()
+        ),
     };
     let lesser = if out.items.is_empty() {
         Completeness::Unavailable(broken)
@@ -384,9 +412,9 @@ async fn pages(client: &Client, resource: &Resource, out: &mut Listed) -> Result
 }
 
 /// Why a request failed, in words that name the remedy where there is one.
-fn explain(error: &kube::Error) -> String {
+fn explain(error: &kube::Error, at: &str) -> String {
     let kube::Error::Api(status) = error else {
-        return chain(error);
+        return format!("the API server at {at} cannot be asked: {}", chain(error));
     };
     let word = StatusCode::from_u16(status.code)
         .ok()

@@ -37,7 +37,7 @@ pub enum OpenError {
 pub struct LinuxNode {
     pub(crate) options: LinuxOptions,
     pub(crate) runtime: tokio::runtime::Runtime,
-    client: Option<kube::Client>,
+    api_server: Option<api::ApiServer>,
     pub(crate) hands: Hands,
 }
 
@@ -60,7 +60,7 @@ impl LinuxNode {
         Ok(Self {
             options,
             runtime,
-            client: None,
+            api_server: None,
             hands: Hands::default(),
         })
     }
@@ -88,7 +88,7 @@ impl LinuxNode {
         } else {
             Ok(Vec::new())
         };
-        let client = &mut self.client;
+        let api_server = &mut self.api_server;
         let mut state = NodeState {
             identity,
             taken_at: Some(taken_at),
@@ -134,7 +134,7 @@ impl LinuxNode {
             // What waits for answers of other programs waits side by side.
             let (api, runtime) = self.runtime.block_on(async {
                 let name = state.identity.name.as_str();
-                let api = api::read(&options.api, client, name, kinds, options.deadline);
+                let api = api::read(&options.api, api_server, name, kinds, options.deadline);
                 let runtime = async {
                     if kinds.contains(Kinds::RUNTIME) {
                         runtime::read(options, &kubelet, &processes).await

@@ -319,6 +319,11 @@ fn no_server_and_no_kubeconfig_are_unavailable() {
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
     });
     std::fs::write(&path, config.to_string()).unwrap();
-    let told = why(&read(path).services.completeness);
+    let told = why(&read(path.clone()).services.completeness);
     assert!(told.to_lowercase().contains("refused"), "{told}");
+    let expected = format!(
+        "the API server at http://127.0.0.1:{port}/ (kubeconfig {}) cannot be asked: ",
+        path.display()
+    );
+    assert!(told.starts_with(&expected), "{told}");
 }
