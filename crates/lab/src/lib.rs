@@ -29,6 +29,7 @@ pub mod demo;
 mod echo;
 mod error;
 pub mod faults;
+mod grpc;
 pub mod keeper;
 pub mod kubeserver;
 pub mod load;

@@ -16,15 +16,14 @@ use sexton_linux::cri::proto::{
     PodSandboxStatusResponse, RuntimeCondition, RuntimeStatus, StatusRequest, StatusResponse, VersionRequest,
     VersionResponse,
 };
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tonic::body::Body;
-use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
 use tower::Service;
 
 use super::{pod_ip, pod_uid, sandbox_id};
 use crate::error::LabError;
+use crate::grpc::{serve, unary};
 
 /// How long an answer to `PodSandboxStatus` takes.
 const ANSWER: Duration = Duration::from_millis(1);
@@ -36,7 +35,7 @@ pub(super) struct Sandboxes {
 }
 
 /// Serves at `socket` on a thread of its own, until the program ends.
-pub(super) fn serve(socket: &Path, pids: Vec<u32>) -> Result<tokio::runtime::Runtime, LabError> {
+pub(super) fn start(socket: &Path, pids: Vec<u32>) -> Result<tokio::runtime::Runtime, LabError> {
     let error = |source| LabError::Socket {
         what: "the CRI socket".into(),
         source,
@@ -53,16 +52,7 @@ pub(super) fn serve(socket: &Path, pids: Vec<u32>) -> Result<tokio::runtime::Run
     };
     let by_id = (0..pids.len()).map(|pod| (sandbox_id(pod), pod)).collect();
     let all = Arc::new(Sandboxes { pids, by_id });
-    runtime.spawn(async move {
-        let incoming = futures::stream::unfold(listener, |listener| async {
-            let accepted: std::io::Result<UnixStream> = listener.accept().await.map(|(stream, _)| stream);
-            Some((accepted, listener))
-        });
-        // It ends with the program.
-        let _ = tonic::transport::Server::builder()
-            .serve_with_incoming(Cri(all), incoming)
-            .await;
-    });
+    runtime.spawn(serve(listener, Cri(all)));
     Ok(runtime)
 }
 
@@ -97,26 +87,17 @@ impl Service<Request<Body>> for Cri {
     }
 }
 
-type Work<Q, A> = fn(&Sandboxes, Q) -> Result<A, Status>;
-
-struct Call<Q, A>(Arc<Sandboxes>, Work<Q, A>);
-
-impl<Q: Send + 'static, A: Send + 'static> UnaryService<Q> for Call<Q, A> {
-    type Response = A;
-    type Future = std::future::Ready<Result<tonic::Response<A>, Status>>;
-
-    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
-        std::future::ready((self.1)(&self.0, request.into_inner()).map(tonic::Response::new))
-    }
-}
-
-async fn answer<Q, A>(request: Request<Body>, all: Arc<Sandboxes>, work: Work<Q, A>) -> Response<Body>
+/// Answers at once: no method waits for anything.
+async fn answer<Q, A>(
+    request: Request<Body>,
+    all: Arc<Sandboxes>,
+    work: fn(&Sandboxes, Q) -> Result<A, Status>,
+) -> Response<Body>
 where
     Q: prost::Message + Default + 'static,
     A: prost::Message + 'static,
 {
-    let codec: ProstCodec<A, Q> = ProstCodec::default();
-    Grpc::new(codec).unary(Call(all, work), request).await
+    unary(request, |question| std::future::ready(work(&all, question))).await
 }
 
 fn version(_: &Sandboxes, _: VersionRequest) -> Result<VersionResponse, Status> {

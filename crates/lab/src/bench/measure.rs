@@ -96,7 +96,7 @@ pub fn audit(options: &AuditOptions, mut each: impl FnMut(&Rounds)) -> Result<()
     let mut pods = kernel::pods()?;
     objects::cni_files(&dir.join("cni"))?;
     let socket = dir.join("cri.sock");
-    let _runtime = cri::serve(&socket, pods.iter().map(std::process::Child::id).collect())?;
+    let _runtime = cri::start(&socket, pods.iter().map(std::process::Child::id).collect())?;
     let lab = LabOptions {
         node_name: NODE.to_owned(),
         ..LabOptions::default()

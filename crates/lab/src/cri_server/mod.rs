@@ -18,15 +18,14 @@ use sexton_linux::cri::proto::{
     PodSandboxStatusRequest, PodSandboxStatusResponse, RuntimeCondition, RuntimeStatus, StatusRequest,
     StatusResponse, VersionRequest, VersionResponse,
 };
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tonic::body::Body;
-use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::cri::{IdRequest, Nothing, RunPodSandboxRequest, RunPodSandboxResponse};
 use crate::error::LabError;
+use crate::grpc::{serve, unary};
 use crate::keeper::chain;
 use crate::node::Place;
 pub(crate) use sandboxes::Sandboxes;
@@ -65,16 +64,7 @@ impl CriServer {
             let _entered = runtime.enter();
             UnixListener::from_std(listener).map_err(error)?
         };
-        runtime.spawn(async move {
-            let incoming = futures::stream::unfold(listener, |listener| async {
-                let accepted: std::io::Result<UnixStream> = listener.accept().await.map(|(stream, _)| stream);
-                Some((accepted, listener))
-            });
-            // It ends with the event loop.
-            let _ = tonic::transport::Server::builder()
-                .serve_with_incoming(Cri(sandboxes), incoming)
-                .await;
-        });
+        runtime.spawn(serve(listener, Cri(sandboxes)));
         Ok(Self {
             runtime: Some(runtime),
         })
@@ -113,52 +103,46 @@ impl Service<Request<Body>> for Cri {
         let all = self.0.clone();
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            let answer = match path
-                .strip_prefix("/runtime.v1.RuntimeService/")
-                .unwrap_or_default()
-            {
-                "Version" => unary(request, all, version).await,
-                "Status" => unary(request, all, status).await,
-                "ListPodSandbox" => unary(request, all, list).await,
-                "PodSandboxStatus" => unary(request, all, one).await,
-                "ListContainers" => unary(request, all, containers).await,
-                "RunPodSandbox" => unary(request, all, run).await,
-                "StopPodSandbox" => unary(request, all, stop).await,
-                "RemovePodSandbox" => unary(request, all, remove).await,
-                other => Status::unimplemented(format!("the lab's runtime has no {other}")).into_http(),
-            };
-            Ok(answer)
+            Ok(
+                match path
+                    .strip_prefix("/runtime.v1.RuntimeService/")
+                    .unwrap_or_default()
+                {
+                    "Version" => answer(request, all, version).await,
+                    "Status" => answer(request, all, status).await,
+                    "ListPodSandbox" => answer(request, all, list).await,
+                    "PodSandboxStatus" => answer(request, all, one).await,
+                    "ListContainers" => answer(request, all, containers).await,
+                    "RunPodSandbox" => answer(request, all, run).await,
+                    "StopPodSandbox" => answer(request, all, stop).await,
+                    "RemovePodSandbox" => answer(request, all, remove).await,
+                    other => Status::unimplemented(format!("the lab's runtime has no {other}")).into_http(),
+                },
+            )
         })
     }
 }
 
-/// What a method does with a question.
-type Work<Q, A> = fn(&Sandboxes, Q) -> Result<A, Status>;
-
-/// One call of a method. It may wait for plugins, so it runs on a thread for such work.
-struct Call<Q, A>(Arc<Sandboxes>, Work<Q, A>);
-
-impl<Q: Send + 'static, A: Send + 'static> UnaryService<Q> for Call<Q, A> {
-    type Response = A;
-    type Future = BoxFuture<'static, Result<tonic::Response<A>, Status>>;
-
-    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
-        let (all, work) = (self.0.clone(), self.1);
-        Box::pin(async move {
-            let work = tokio::task::spawn_blocking(move || work(&all, request.into_inner()));
-            let answer = work.await.map_err(|ended| Status::internal(ended.to_string()))?;
-            answer.map(tonic::Response::new)
-        })
-    }
-}
-
-async fn unary<Q, A>(request: Request<Body>, all: Arc<Sandboxes>, work: Work<Q, A>) -> Response<Body>
+/// Answers on a thread for such work: a method may wait for plugins.
+async fn answer<Q, A>(
+    request: Request<Body>,
+    all: Arc<Sandboxes>,
+    work: fn(&Sandboxes, Q) -> Result<A, Status>,
+) -> Response<Body>
 where
     Q: prost::Message + Default + 'static,
     A: prost::Message + 'static,
 {
-    let codec: ProstCodec<A, Q> = ProstCodec::default();
-    Grpc::new(codec).unary(Call(all, work), request).await
+    let on_a_thread = |question| {
+        let all = all.clone();
+        let answer = tokio::task::spawn_blocking(move || work(&all, question));
+        async {
+            answer
+                .await
+                .unwrap_or_else(|ended| Err(Status::internal(ended.to_string())))
+        }
+    };
+    unary(request, on_a_thread).await
 }
 
 fn version(_: &Sandboxes, _: VersionRequest) -> Result<VersionResponse, Status> {
