@@ -578,3 +578,89 @@ fn order_shows_age_only_in_a_chain_that_is_appended_to() {
     assert_eq!(verdict("POSTROUTING"), vec![(rule, Verdict::Stale, true)]);
     assert_eq!(verdict("SOMEBODYS-OWN"), vec![(rule, Verdict::Stale, false)]);
 }
+
+/// A rule that bridge marked: of a container's address, to its own chain or to what that does.
+fn bridges(container: &ContainerId, chain: &str, address: &str, target: &str) -> XtRule {
+    let comment = format!("name: \"lab\" id: \"{container}\"");
+    XtRule {
+        line: format!("-A {chain} -s {address}/32 --comment {container} -j {target}"),
+        counters: None,
+        spec: XtMatch {
+            comment: Some(comment),
+            target: Some(target.to_owned()),
+            ..XtMatch::default()
+        },
+    }
+}
+
+/// What a repair of the only finding takes away: rules and chains.
+fn taken(found: &[Finding]) -> (usize, usize) {
+    match found.first().and_then(|finding| finding.remedy.as_ref()) {
+        Some(crate::plan::Remedy::Xt(edit)) => (edit.delete.len(), edit.drop_chains.len()),
+        other => panic!("no edit: {other:?}"),
+    }
+}
+
+#[test]
+fn the_masquerade_of_two_addresses_is_one_unit() {
+    let (container, unit) = (id("dead"), format!("CNI-{:024x}", 7));
+    let jumps = vec![
+        bridges(&container, "POSTROUTING", "10.10.1.98", &unit),
+        bridges(&container, "POSTROUTING", "10.10.1.99", &unit),
+        // Somebody alive came later: the dead one is no ADD in flight.
+        bridges(&id("0001aaaaaaaaaaaa"), "POSTROUTING", "10.10.1.2", "MASQUERADE"),
+    ];
+    let own = vec![bridges(&container, &unit, "10.10.1.98", "MASQUERADE")];
+    let home = || node(vec![pod("web-0", 1, "10.10.1.2")]);
+    let of = |jumps: &[XtRule], chains: Vec<XtChain>| {
+        let mut all = vec![chain("POSTROUTING", jumps.to_vec())];
+        all.extend(chains);
+        judge(&with_tables(home(), vec![nat(all)]))
+    };
+
+    let found = of(&jumps, vec![chain(&unit, own.clone())]);
+    assert_eq!(
+        verdicts(&found),
+        vec![("cni-rule-dead-sandbox", Verdict::Stale, true)]
+    );
+    assert_eq!(taken(&found), (3, 1));
+
+    // Somebody else jumps there as well: the chain cannot be dropped.
+    let mut shared = jumps.clone();
+    shared.push(bridges(
+        &id("0001aaaaaaaaaaaa"),
+        "POSTROUTING",
+        "10.10.1.3",
+        &unit,
+    ));
+    let found = of(&shared, vec![chain(&unit, own)]);
+    assert_eq!(
+        verdicts(&found),
+        vec![("cni-rule-dead-sandbox", Verdict::Stale, false)]
+    );
+    let why = found[0].why_not_repair.as_deref().unwrap_or_default();
+    assert!(why.starts_with("1 rules that are not this container's"), "{why}");
+
+    // The chain is not in the listing: each jump is a rule by itself.
+    let found = of(&jumps, Vec::new());
+    assert_eq!(
+        verdicts(&found),
+        vec![("cni-rule-dead-sandbox", Verdict::Stale, true); 2]
+    );
+    assert_eq!(taken(&found), (1, 0));
+}
+
+#[test]
+fn a_hostport_rule_is_not_judged_as_a_masquerade() {
+    let jump = host_jump(&id("dead"), Proto::Tcp, 53, "CNI-DN-a");
+    // Each of the two marks of portmap is enough: its comment, and its chain.
+    let mut by_chain = jump.clone();
+    by_chain.spec.comment = Some(format!("name: \"lab\" id: \"{}\"", id("dead")));
+    let mut by_comment = jump.clone();
+    by_comment.spec.target = Some("ACCEPT".to_owned());
+    for rule in [jump, by_chain, by_comment] {
+        let chains = vec![chain("OUTPUT", vec![rule.clone()])];
+        let state = with_tables(node(vec![pod("web-0", 1, "10.10.1.2")]), vec![nat(chains)]);
+        assert_eq!(verdicts(&judge(&state)), vec![], "{rule:?}");
+    }
+}
