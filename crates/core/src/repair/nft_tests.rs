@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    finding::Verdict,
     model::*,
     repair::tests::{self, Memory, run},
     sim::SimNode,
@@ -299,6 +300,25 @@ fn mappings_in_our_own_map_are_replaced_taken_away_and_added_in_one_transaction(
             .iter()
             .any(|text| text.contains("61009") && left.contains(text))
     );
+}
+
+#[test]
+fn where_the_maps_were_not_read_nothing_is_missing() {
+    let verdicts = |state: &NodeState| -> Vec<(&'static str, Verdict)> {
+        let found = crate::testkit::judge(state);
+        found.iter().map(|f| (f.rule, f.verdict)).collect()
+    };
+    let rule = "npl-missing-mapping";
+    let mut state = mapped();
+    state.nft.value.sets.clear();
+    assert_eq!(verdicts(&state), vec![(rule, Verdict::Missing); 3]);
+    state.nft.completeness = Completeness::Unavailable("it timed out".to_owned());
+    assert_eq!(verdicts(&state), vec![(rule, Verdict::Unknown); 3]);
+    // A recording without any listing of nftables has none; one whose listing was cut may have some.
+    state.live = false;
+    assert_eq!(verdicts(&state), vec![(rule, Verdict::Missing); 3]);
+    state.nft.completeness = Completeness::Partial("it is cut off".to_owned());
+    assert_eq!(verdicts(&state), vec![(rule, Verdict::Unknown); 3]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
     finding::{Evidence, Finding, Object, Verdict, Witness},
     judge::Judge,
     marks::ANTREA_NPL_CHAIN,
-    model::{Family, NplEntry, PortRange, Proto, XtChain, XtTable},
+    model::{Completeness, Family, NplEntry, PortRange, Proto, XtChain, XtTable},
     plan::{Remedy, XtEdit},
     roster::owner_of,
     rules::why_not,
@@ -108,6 +108,19 @@ fn missing_jumps(table: &XtTable) -> Vec<String> {
         .collect()
 }
 
+/// What may hold a mapping and was not read.
+fn unread(judge: &Judge<'_>, no_chain: bool) -> Option<String> {
+    if let Some(why) = judge.state.xtables.completeness.why() {
+        return Some(format!("all iptables tables ({why})"));
+    }
+    // Where Antrea has no chain, the mapping may be in a map of ours. A recording without any listing of nftables is taken
+    // to have none.
+    let nft = &judge.state.nft.completeness;
+    let looked = judge.state.live || matches!(nft, Completeness::Partial(_));
+    let why = nft.why().filter(|_| no_chain && looked)?;
+    Some(format!("all nftables tables ({why})"))
+}
+
 fn missing(
     judge: &Judge<'_>,
     claim: &Wanted<'_>,
@@ -119,9 +132,9 @@ fn missing(
     let pod = claim.pod.pod_name();
     let mut evidence = vec![claim.announced(judge)];
     let xtables = &judge.state.xtables;
-    let (verdict, mut lacking) = match xtables.completeness.why() {
+    let (verdict, mut lacking) = match unread(judge, homes.is_empty()) {
         None => (Verdict::Missing, judge.roster.repair_blockers()),
-        Some(why) => (Verdict::Unknown, vec![format!("all iptables tables ({why})")]),
+        Some(unread) => (Verdict::Unknown, vec![unread]),
     };
     if verdict == Verdict::Missing {
         lacking.extend(untold(judge));
