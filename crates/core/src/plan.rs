@@ -111,6 +111,21 @@ pub struct XtEdit {
     pub replaced: usize,
 }
 
+impl XtEdit {
+    /// An edit of this table that changes nothing yet.
+    pub const fn of(place: XtPlace) -> Self {
+        Self {
+            place,
+            delete: Vec::new(),
+            drop_chains: Vec::new(),
+            new_chains: Vec::new(),
+            add: Vec::new(),
+            probes: Vec::new(),
+            replaced: 0,
+        }
+    }
+}
+
 /// One change to the node, all or nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -252,13 +267,11 @@ impl Act {
         match self {
             Self::XtRestore { edit } => Some(Self::XtRestore {
                 edit: XtEdit {
-                    place: edit.place.clone(),
                     delete: edit.add.clone(),
                     drop_chains: edit.new_chains.clone(),
                     new_chains: edit.drop_chains.clone(),
                     add: edit.delete.clone(),
-                    probes: Vec::new(),
-                    replaced: 0,
+                    ..XtEdit::of(edit.place.clone())
                 },
             }),
             Self::NftEdit { edit } => edit.undo().map(|edit| Self::NftEdit { edit }),

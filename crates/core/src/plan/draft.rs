@@ -51,7 +51,7 @@ impl<'a> Drafts<'a> {
             named: HashSet::new(),
         };
         if let Act::XtRestore { edit } = &mut draft.act {
-            *edit = nothing(edit.place.clone());
+            *edit = XtEdit::of(edit.place.clone());
             draft.join(remedy);
         }
         if matches!(remedy, Remedy::Xt(_) | Remedy::Nft(_) | Remedy::Conntrack(_)) {
@@ -67,18 +67,6 @@ fn rank(remedy: &Remedy) -> u8 {
         Remedy::Xt(_) | Remedy::Nft(_) => 1,
         Remedy::Conntrack(_) => 2,
         Remedy::Lease(_) => 3,
-    }
-}
-
-fn nothing(place: XtPlace) -> XtEdit {
-    XtEdit {
-        place,
-        delete: Vec::new(),
-        drop_chains: Vec::new(),
-        new_chains: Vec::new(),
-        add: Vec::new(),
-        probes: Vec::new(),
-        replaced: 0,
     }
 }
 

@@ -179,13 +179,9 @@ fn judge_rule(
         witnesses: residence.witnesses,
         remedy: (verdict == Verdict::Stale).then(|| {
             Remedy::Xt(XtEdit {
-                place: Judge::place(table),
                 delete,
                 drop_chains,
-                new_chains: Vec::new(),
-                add: Vec::new(),
-                probes: Vec::new(),
-                replaced: 0,
+                ..XtEdit::of(Judge::place(table))
             })
         }),
     })

@@ -102,13 +102,11 @@ fn judge_unit(
         witnesses: residence.witnesses,
         remedy: (verdict == Verdict::Stale).then(|| {
             Remedy::Xt(XtEdit {
-                place: Judge::place(table),
                 replaced: if shadowed.is_some() { delete.len() } else { 0 },
                 delete,
                 drop_chains: unit.exists.then(|| name.to_owned()).into_iter().collect(),
-                new_chains: Vec::new(),
-                add: Vec::new(),
                 probes: shadowed.map_or_else(Vec::new, |rival| probes_of(table, rival.unit)),
+                ..XtEdit::of(Judge::place(table))
             })
         }),
     })

@@ -35,13 +35,11 @@ pub(super) fn part(judge: &Judge<'_>, edit: &XtEdit, parse: Parse<'_>) -> Parted
     let is_lost = |chain: &String| lost_chains.contains(&chain);
     let stays_away = |line: &String| taken.contains(&line) || new_chains_of(edit, line, parse).any(is_lost);
     let half = |needed: bool| XtEdit {
-        place: edit.place.clone(),
         delete: filtered(&edit.delete, |line| kept.contains(&line) == needed),
         drop_chains: filtered(&edit.drop_chains, |_| !needed),
         new_chains: filtered(&edit.new_chains, |chain| is_lost(chain) == needed),
         add: filtered(&edit.add, |line| stays_away(line) == needed),
-        probes: Vec::new(),
-        replaced: 0,
+        ..XtEdit::of(edit.place.clone())
     };
     let act = |edit: XtEdit| {
         let changes = !edit.delete.is_empty() || !edit.add.is_empty();

@@ -139,13 +139,11 @@ impl Home<'_> {
     ) -> Remedy {
         match self {
             Self::Rule { table, rule } => Remedy::Xt(XtEdit {
-                place: Judge::place(table),
                 delete: vec![rule.line.clone()],
-                drop_chains: Vec::new(),
-                new_chains: Vec::new(),
                 add: right.map(Wanted::line).into_iter().collect(),
                 probes,
                 replaced,
+                ..XtEdit::of(Judge::place(table))
             }),
             Self::Element { set, element } => {
                 let at = |element: NftElement| NftElementAt {

@@ -155,13 +155,9 @@ fn missing(
                 add.push(claim.line());
             }
             remedy = Some(Remedy::Xt(XtEdit {
-                place: Judge::place(table),
-                delete: Vec::new(),
-                drop_chains: Vec::new(),
-                new_chains: Vec::new(),
                 add,
                 probes: vec![claim.probe()],
-                replaced: 0,
+                ..XtEdit::of(Judge::place(table))
             }));
         }
         ([], Some(set)) => {
