@@ -1,6 +1,6 @@
 //! Every object of a node that names an address or a container, with the verdict on it, the living ones too.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
@@ -40,7 +40,7 @@ impl Collector {
         let standing = match residence.standing {
             Standing::Live => "its owner is alive",
             Standing::Ended | Standing::Nobody => {
-                "no rule judges this kind of object, or it waits for a clean-up that is to come"
+                "no rule names it: it may be right, of a kind that none judges, or go with something else"
             }
             Standing::Unknown => "its owner cannot be told",
         };
@@ -220,6 +220,32 @@ fn beside(state: &NodeState, ip: IpAddr, all: &mut Collector) {
         for server in service.servers.iter().filter(|server| server.ip == ip) {
             all.push("ipvs-server", &source, service.server_text(server));
         }
+    }
+}
+
+/// The whole ID that 12 digits or more of one begin, as `crictl` prints them, where exactly one ID of the node begins so;
+/// else what was given.
+pub fn full_id(state: &NodeState, given: &ContainerId) -> ContainerId {
+    let sandboxes = state.runtime.value.sandboxes.iter().map(|s| s.id.clone());
+    let leases = state.ipam.value.leases.iter().map(|l| l.container.clone());
+    let cached = state.cni_cache.value.iter().map(|e| e.container.clone());
+    let rules = state.xtables.value.iter().flat_map(|table| table.rules());
+    let rules =
+        rules.filter_map(|(_, rule)| Some(marks::cni_comment(rule.spec.comment.as_deref()?)?.container));
+    let nft = state
+        .nft
+        .value
+        .rules
+        .iter()
+        .filter_map(|rule| Some(marks::nft::of(rule)?.container));
+    let all = sandboxes.chain(leases).chain(cached).chain(rules).chain(nft);
+    let whole: BTreeSet<String> = all
+        .filter(|id| id.as_str().len() > given.as_str().len() && id.same_or_prefix(given))
+        .map(|id| id.as_str().to_owned())
+        .collect();
+    match whole.first() {
+        Some(only) if whole.len() == 1 => ContainerId::new(only),
+        _ => given.clone(),
     }
 }
 

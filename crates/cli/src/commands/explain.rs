@@ -27,9 +27,19 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
         let judge = Judge::new(&reading.state, None, &settings, reading.at);
         let residence = judge.roster.address(ip);
         let mentions = explain::mentions_of_address(&judge, ip);
-        emit(None, |out| {
-            write_resident(&ip.to_string(), &residence, &mentions, out)
-        })?;
+        let service = reading.state.services.value.iter();
+        let service = service.into_iter().find(|s| s.vips().any(|vip| vip == ip));
+        let answer = match service {
+            // No Pod lives at an address that the data plane translates.
+            Some(service) if matches!(residence.standing, Standing::Nobody | Standing::Unknown) => {
+                format!(
+                    "{ip} is an address of Service {}/{}.",
+                    service.namespace, service.name
+                )
+            }
+            _ => answer(&ip.to_string(), "at", &residence),
+        };
+        emit(None, |out| write_resident(&answer, &residence, &mentions, out))?;
         return Ok(0);
     }
     let hex = args.what.len() >= 12 && args.what.bytes().all(|b| b.is_ascii_hexdigit());
@@ -44,18 +54,18 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
             })?;
             return Ok(0);
         }
-        let id = ContainerId::new(&args.what);
+        let id = explain::full_id(&reading.state, &ContainerId::new(&args.what));
         let born = judge.born(&id, None).map(|(at, _)| at);
         let residence = judge.roster.container(&id, born);
         let mentions = explain::mentions_of_container(&judge, &id);
-        emit(None, |out| {
-            write_resident(id.as_str(), &residence, &mentions, out)
-        })?;
+        let answer = answer(id.as_str(), "in container", &residence);
+        emit(None, |out| write_resident(&answer, &residence, &mentions, out))?;
         return Ok(0);
     }
     let known: Vec<&str> = rules::ALL.iter().map(|r| r.id).collect();
     anyhow::bail!(
-        "{:?} is no rule, address, container ID (12 hex digits or more) or finding; the rules are: {}",
+        "{:?} is no rule, address, container ID (12 hex digits or more) or finding (16 hex digits, as an audit shows). \
+        A Pod is asked for by its address: kubectl get pod -o wide. The rules are: {}",
         args.what,
         known.join(", ")
     )
@@ -72,17 +82,13 @@ fn write_page(page: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_resident(
-    what: &str,
-    residence: &Residence,
-    mentions: &[Mention],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+/// Who lives there, in one sentence. `place`: the words between `lives` and what was asked for.
+fn answer(what: &str, place: &str, residence: &Residence) -> String {
     let owner = residence.owner.as_ref().map(|o| {
         let uid = o.uid.as_ref().map(|u| format!(" ({u})")).unwrap_or_default();
         format!("Pod {}{uid}", o.pod_name())
     });
-    let answer = match (residence.standing, owner) {
+    match (residence.standing, owner) {
         (Standing::Live, Some(owner)) => format!("{what} is alive: {owner}."),
         (Standing::Live, None) => format!("{what} is in use."),
         (Standing::Ended, Some(owner)) => {
@@ -90,9 +96,17 @@ fn write_resident(
             let when = when.map(|at| format!(" by {at:.0}")).unwrap_or_default();
             format!("{what} belonged to {owner}, which ended{when}.")
         }
-        (Standing::Ended | Standing::Nobody, _) => format!("Nobody lives at {what}."),
-        (Standing::Unknown, _) => format!("Who lives at {what} cannot be told."),
-    };
+        (Standing::Ended | Standing::Nobody, _) => format!("Nobody lives {place} {what}."),
+        (Standing::Unknown, _) => format!("Who lives {place} {what} cannot be told."),
+    }
+}
+
+fn write_resident(
+    answer: &str,
+    residence: &Residence,
+    mentions: &[Mention],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     writeln!(out, "{}", answer.bold())?;
     for evidence in &residence.evidence {
         writeln!(
