@@ -1,9 +1,14 @@
 //! `sexton audit`: what is wrong, and what that rests on.
 
+use std::io::IsTerminal as _;
+
 use sexton_core::{judge::Judge, report::Report};
 
 use super::{chosen, emit};
-use crate::{args::AuditArgs, output, source};
+use crate::{
+    args::{AuditArgs, Format},
+    output, source,
+};
 
 /// Reads, judges, prints.
 pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
@@ -24,8 +29,15 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
         findings.truncate(limit);
     }
     let report = Report::new(&reading.state, &findings);
+    let code = report.exit_code(&reading.state, &rules);
+    let blind = code == 3;
     emit(args.out.as_deref(), |out| {
-        output::write(&report, args.output, args.verbose, out)
+        output::write(&report, args.output, blind, args.verbose, out)?;
+        if args.output == Format::Table && args.out.is_none() && std::io::stdout().is_terminal() {
+            let next = output::next_step(&report, blind, args.source.bundle.is_some());
+            next.map_or(Ok(()), |next| writeln!(out, "\n{next}"))?;
+        }
+        Ok(())
     })?;
-    Ok(report.exit_code(&reading.state, &rules))
+    Ok(code)
 }

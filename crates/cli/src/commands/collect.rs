@@ -11,12 +11,17 @@ use std::{
 
 use anyhow::Context as _;
 use flate2::{Compression, write::GzEncoder};
+use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 use sexton_core::model::{Completeness, Family, NodeState, NplAnnotation, Pod, XtTable, XtVariant};
 use sexton_formats::{ip, iptables};
 
 use super::emit;
-use crate::{args::CollectArgs, output::count, recording, source};
+use crate::{
+    args::CollectArgs,
+    output::{count, gaps_by_reason},
+    recording, source,
+};
 
 /// Reads the node and writes the bundle.
 pub fn run(args: &CollectArgs) -> anyhow::Result<u8> {
@@ -42,13 +47,9 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<u8> {
             state.identity.name,
             args.out.display()
         )?;
-        for source in &missing {
-            writeln!(
-                out,
-                "  not whole: {}: {}",
-                source.name,
-                source.completeness.why().unwrap_or_default()
-            )?;
+        let gaps = missing.iter().map(|s| (&s.completeness, s.name.as_str()));
+        for (word, names, why) in gaps_by_reason(gaps) {
+            writeln!(out, "  {} {}: {why}", word.yellow(), names.join(", "))?;
         }
         writeln!(
             out,

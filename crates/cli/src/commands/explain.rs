@@ -50,7 +50,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
         if let Some(finding) = judge.all().into_iter().find(|f| f.id(node) == args.what) {
             let report = sexton_core::report::Report::new(&reading.state, std::slice::from_ref(&finding));
             emit(None, |out| {
-                crate::output::write(&report, crate::args::Format::Table, true, out)
+                crate::output::write(&report, crate::args::Format::Table, false, true, out)
             })?;
             return Ok(0);
         }

@@ -20,7 +20,7 @@ section.unknown{border-color:#8e44ad}pre{background:#fff;border:1px solid #dde;p
 table{border-collapse:collapse}td,th{border:1px solid #dde;padding:.2rem .6rem;text-align:left}\
 .bar{height:.9rem;background:#2e7d5b;display:inline-block}.bar.wrong{background:#c0392b}small{color:#667}";
 
-pub(super) fn write(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write(report: &Report, blind: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let node = escape(&report.node);
     writeln!(
         out,
@@ -29,7 +29,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> 
     writeln!(
         out,
         "<h1>Node {node}</h1><p><strong>{}</strong></p>",
-        escape(&headline(report))
+        escape(&headline(report, blind))
     )?;
     if let Some(at) = report.taken_at {
         writeln!(out, "<p><small>read at {at:.0}</small></p>")?;

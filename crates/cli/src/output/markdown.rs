@@ -14,12 +14,12 @@ fn plain(text: &str) -> String {
         .replace('\n', " ")
 }
 
-pub(super) fn write(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write(report: &Report, blind: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "# Node {}\n", plain(&report.node))?;
     if let Some(at) = report.taken_at {
         writeln!(out, "Read at {at:.0}.\n")?;
     }
-    writeln!(out, "{}\n", plain(&headline(report)))?;
+    writeln!(out, "{}\n", plain(&headline(report, blind)))?;
     for finding in &report.findings {
         writeln!(out, "## {}: {}\n", finding.rule, finding.verdict)?;
         writeln!(out, "```\n{}\n```\n", finding.text().replace("```", "'''"))?;

@@ -1,6 +1,6 @@
 //! For a terminal: the answer first, then each rule with its findings, then what it rests on.
 
-use std::{collections::BTreeMap, io::Write};
+use std::io::Write;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use owo_colors::{OwoColorize as _, Style};
@@ -10,7 +10,7 @@ use sexton_core::{
     report::{Entry, Report},
 };
 
-use super::{count, headline};
+use super::{count, gaps_by_reason, headline};
 
 fn style(verdict: Verdict) -> Style {
     match verdict {
@@ -21,8 +21,8 @@ fn style(verdict: Verdict) -> Style {
     }
 }
 
-pub(super) fn write(report: &Report, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    writeln!(out, "{}", headline(report).bold())?;
+pub(super) fn write(report: &Report, blind: bool, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "{}", headline(report, blind).bold())?;
     let mut rules: Vec<&str> = report.findings.iter().map(|f| f.rule.as_str()).collect();
     rules.dedup();
     for rule in rules {
@@ -157,16 +157,8 @@ fn write_sources(report: &Report, verbose: bool, out: &mut dyn Write) -> anyhow:
         "sources: {read} of {} read whole (--verbose lists them)",
         report.sources.len()
     )?;
-    let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for source in gaps {
-        let word = match source.completeness {
-            Completeness::Partial(_) => "partial",
-            _ => "unavailable",
-        };
-        let why = source.completeness.why().unwrap_or_default();
-        by_reason.entry((word, why)).or_default().push(&source.name);
-    }
-    for ((word, why), names) in by_reason {
+    let gaps = gaps.iter().map(|s| (&s.completeness, s.name.as_str()));
+    for (word, names, why) in gaps_by_reason(gaps) {
         writeln!(out, "  {} {}: {why}", word.yellow(), names.join(", "))?;
     }
     Ok(())
