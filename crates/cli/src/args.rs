@@ -9,11 +9,12 @@ use sexton_core::{model::PortRange, plan::Choice, settings::Settings};
 /// Sees, proves and repairs the network state that dead Pods leave on a Kubernetes node.
 #[derive(Debug, Parser)]
 #[command(name = "sexton", version, about, max_term_width = 100)]
-#[command(
-    after_help = "Exit codes of audit and plan: 0 nothing was found and every needed source was read; 1 something was \
-    found; 3 nothing was found, but something is unknown or a needed source is missing; 2 it could not be done.\n\
-    Exit codes of repair: 0 all done and verified; 1 something was refused, failed or came back; 3 something was left unjudged."
-)]
+#[command(after_help = "Exit codes of every command: 2 it could not be done.\n\
+    Of audit and plan: 0 nothing was found and every needed source was read; 1 something was found; 3 nothing was found, \
+    but something is unknown or a needed source is missing.\n\
+    Of repair: 0 all done and verified; 1 something was refused, failed or came back; 3 something was left unjudged. \
+    Without --yes: 1 there are steps, 0 there are none.\n\
+    Of undo: 0 all is back; 1 something was left as it is. Of collect: 0 all was read; 3 some source was not read whole.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -64,11 +65,21 @@ pub enum Format {
     Html,
 }
 
+/// How a plan, or what a repair did, is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// For a terminal.
+    #[default]
+    Table,
+    /// One document, which names its schema.
+    Json,
+}
+
 /// Where the node's state comes from.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Source")]
 pub struct SourceArgs {
-    /// A recorded node: a folder, tar, tar.gz or zip, in any layout. The flags of the live node are ignored then.
+    /// A recorded node: a folder, tar, tar.gz or zip, in any layout. Only --node and the settings count beside it.
     #[arg(long, value_name = "PATH")]
     pub bundle: Option<PathBuf>,
     /// The kubeconfig; without one the Pod's service account, then the kubelet's own file.
@@ -77,7 +88,7 @@ pub struct SourceArgs {
     /// The kubeconfig's context.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// The node's name; by default the kubelet's hostnameOverride, then the host name.
+    /// The node's name; by default the kubelet's hostnameOverride, then the host name. For a bundle: whose it is, if it does not say.
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub node: Option<String>,
     /// The runtime's socket, instead of the kubelet's own.
@@ -214,7 +225,7 @@ pub struct PlanArgs {
     pub out: Option<PathBuf>,
     /// How to print the plan.
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     /// What of the findings; all of tier 1 by default.
     #[command(flatten)]
     pub choice: ChoiceArgs,
@@ -228,6 +239,7 @@ pub struct PlanArgs {
 
 /// `sexton repair`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("bundle", |arg| arg.hide(true)))]
 pub struct RepairArgs {
     /// Carry out a plan that was reviewed: what it holds and nothing else.
     #[arg(long, value_name = "FILE")]
@@ -243,7 +255,7 @@ pub struct RepairArgs {
     pub state_dir: PathBuf,
     /// How to print the report.
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     /// What of the findings.
     #[command(flatten)]
     pub choice: ChoiceArgs,
@@ -257,8 +269,9 @@ pub struct RepairArgs {
 
 /// `sexton undo`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("bundle", |arg| arg.hide(true)))]
 pub struct UndoArgs {
-    /// The journal of the repair.
+    /// The journal of the repair: the path that the repair printed, or its name in the state directory.
     pub journal: PathBuf,
     /// Change the node. Without it, what would be put back is shown.
     #[arg(long)]
@@ -276,6 +289,7 @@ pub struct UndoArgs {
 
 /// `sexton collect`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("bundle", |arg| arg.hide(true)))]
 pub struct CollectArgs {
     /// The file to write.
     #[arg(long, value_name = "FILE", default_value = "sexton-bundle.tar.gz")]

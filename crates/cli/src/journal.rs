@@ -25,7 +25,8 @@ impl JournalFile {
         use std::os::unix::fs::OpenOptionsExt as _;
         let dir = state_dir.join("journal");
         fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot make the journal's directory {}", dir.display()))?;
+            .with_context(|| format!("cannot make the journal's directory {}", dir.display()))
+            .map_err(as_root)?;
         let time = now.strftime("%Y%m%dT%H%M%SZ");
         for n in 0..100 {
             let suffix = if n == 0 { String::new() } else { format!("-{n}") };
@@ -72,6 +73,29 @@ impl Journal for JournalFile {
     }
 }
 
+/// Says what to do where the rights were too few.
+fn as_root(error: anyhow::Error) -> anyhow::Error {
+    let denied = error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
+    if denied {
+        error.context("nothing was changed: run this as root")
+    } else {
+        error
+    }
+}
+
+/// The journal that was meant: a path, or the bare name of a file in `<state dir>/journal`.
+pub fn find(given: &Path, state_dir: &Path) -> PathBuf {
+    let kept = state_dir.join("journal").join(given);
+    let bare = given.components().count() == 1;
+    if bare && !given.exists() && kept.exists() {
+        kept
+    } else {
+        given.to_owned()
+    }
+}
+
 /// Reads a journal. A last line that was cut off by a crash is left out: what it announced had not begun.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
     let file = File::open(path).with_context(|| format!("cannot open the journal {}", path.display()))?;
@@ -91,4 +115,36 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
         }
     }
     Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_bare_name_is_looked_up_where_journals_are_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let dir = state.path().join("journal");
+        fs::create_dir(&dir).unwrap();
+        let file = dir.join("20261130T225640Z-repair.jsonl");
+        fs::write(&file, "").unwrap();
+        let name = Path::new("20261130T225640Z-repair.jsonl");
+        assert_eq!(find(name, state.path()), file);
+        assert_eq!(find(&file, state.path()), file);
+        for other in ["none.jsonl", "./20261130T225640Z-repair.jsonl"] {
+            assert_eq!(find(Path::new(other), state.path()), Path::new(other));
+        }
+    }
+
+    #[test]
+    fn too_few_rights_are_told_as_what_to_do() {
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let told = as_root(anyhow::Error::new(denied).context("cannot make the directory"));
+        assert_eq!(told.to_string(), "nothing was changed: run this as root");
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let told = as_root(anyhow::Error::new(full).context("cannot make the directory"));
+        assert_eq!(told.to_string(), "cannot make the directory");
+    }
 }

@@ -200,6 +200,14 @@ fn a_plan_of_a_recording_is_for_reading_and_a_broken_plan_is_named() {
         file.to_str().unwrap(),
     ]);
     assert_eq!(code(&made), 1);
+    let text = out(&made);
+    assert_eq!(text.matches("no step npl-stale-target: ").count(), 1, "{text}");
+    assert_eq!(text.matches("\n  -A ANTREA-NODE-PORT-LOCAL").count(), 7, "{text}");
+    assert!(text.contains("\nwritten to "), "{text}");
+    assert!(
+        !text.contains("sexton repair"),
+        "it cannot be carried out: {text}"
+    );
     let plan: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(
         (plan["schema"].as_str(), plan["live"].as_bool()),
@@ -303,8 +311,61 @@ fn an_address_is_explained_with_everything_that_names_it() {
         "{alive}"
     );
     assert!(alive.contains("--to-destination 10.10.1.40:5067"), "{alive}");
+    let service = out(&sexton(["explain", "10.96.201.33", "--bundle", bundle]));
+    assert!(
+        service.starts_with("10.96.201.33 is an address of Service voice/"),
+        "{service}"
+    );
     let nothing = sexton(["explain", "what-is-this"]);
     assert_eq!(code(&nothing), 2);
+}
+
+#[test]
+fn the_twelve_digits_of_a_container_that_crictl_prints_are_enough() {
+    let bundle = scenario("ipam-lease-dead-sandbox-positive");
+    let bundle = bundle.to_str().unwrap();
+    let report = sexton(["audit", "-o", "json", "--bundle", bundle]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let lease = report["findings"][0]["object"]["lease"]["container"].as_str();
+    let whole = lease.expect("a lease is found");
+    assert_eq!(whole.len(), 64);
+    let long = out(&sexton(["explain", whole, "--bundle", bundle]));
+    let short = out(&sexton(["explain", &whole[..12], "--bundle", bundle]));
+    assert!(
+        short.starts_with(&format!("Nobody lives in container {whole}.")),
+        "{short}"
+    );
+    assert_eq!(short, long);
+}
+
+#[test]
+fn finding_nothing_where_much_was_not_read_is_no_all_clear() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = scenario("npl-stale-8port");
+    let none = r#"{"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []}"#;
+    fs::write(dir.path().join("pods.json"), none).unwrap();
+    fs::write(dir.path().join("meta.json"), r#"{"node": "worker-a"}"#).unwrap();
+    for format in ["table", "markdown", "html"] {
+        let blind = audit(dir.path(), &["-o", format]);
+        assert_eq!(code(&blind), 3);
+        assert!(out(&blind).contains("this is no all-clear"), "{}", out(&blind));
+    }
+    let seen = audit(&whole, &["--rule", "npl-missing-mapping"]);
+    assert_eq!(code(&seen), 0, "{}", out(&seen));
+    assert!(!out(&seen).contains("all-clear"), "{}", out(&seen));
+}
+
+#[test]
+fn a_form_that_a_plan_cannot_have_is_refused_and_not_passed_over() {
+    for command in ["plan", "repair"] {
+        let asked = sexton([command, "--tier", "1", "-o", "html"]);
+        assert_eq!(code(&asked), 2);
+        assert!(
+            err(&asked).contains("[possible values: table, json]"),
+            "{}",
+            err(&asked)
+        );
+    }
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! `sexton plan`: what a repair would do.
 
-use std::io::Write;
+use std::{io::Write, path::Path};
 
 use owo_colors::OwoColorize as _;
 use sexton_core::{
     judge::Judge,
     plan::{self, Act, Choice, Plan},
-    report::Report,
+    report::{Entry, Report},
 };
 
 use super::{chosen, emit};
 use crate::{
-    args::{Format, PlanArgs},
+    args::{ListFormat, PlanArgs},
     output::count,
     source,
 };
@@ -40,29 +40,14 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<u8> {
         emit(Some(path), |out| Ok(serde_json::to_writer_pretty(out, &plan)?))?;
     }
     match args.output {
-        Format::Json if args.out.is_none() => {
+        ListFormat::Json if args.out.is_none() => {
             emit(None, |out| Ok(serde_json::to_writer_pretty(out, &plan)?))?
         }
         _ => emit(None, |out| {
             write_plan(&plan, out)?;
-            for finding in &unplanned {
-                let why = finding.why_not_repair.as_deref().unwrap_or("not chosen");
-                writeln!(
-                    out,
-                    "{} {} {}: {why}",
-                    "no step".dimmed(),
-                    finding.rule,
-                    first_line(finding.text())
-                )?;
-            }
+            write_unplanned(&unplanned, out)?;
             if let Some(path) = &args.out {
-                writeln!(
-                    out,
-                    "\nwritten to {}; carry it out before {:.0} with:",
-                    path.display(),
-                    plan.expires_at
-                )?;
-                writeln!(out, "  sexton repair --plan {} --yes", path.display())?;
+                write_where(&plan, path, out)?;
             }
             Ok(())
         })?,
@@ -72,6 +57,39 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<u8> {
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
+}
+
+/// Where the plan was written, and how to carry it out if it can be.
+fn write_where(plan: &Plan, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = path.display();
+    if !plan.live || plan.steps.is_empty() {
+        writeln!(out, "\nwritten to {path}")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nwritten to {path}; carry it out before {:.0} with:\n  sexton repair --plan {path} --yes",
+        plan.expires_at
+    )?;
+    Ok(())
+}
+
+/// What has no step: the reason once, then every object that it holds for.
+fn write_unplanned(findings: &[&Entry], out: &mut dyn Write) -> anyhow::Result<()> {
+    let why = |finding: &Entry| {
+        finding
+            .why_not_repair
+            .clone()
+            .unwrap_or_else(|| "not chosen".to_owned())
+    };
+    for alike in findings.chunk_by(|a, b| a.rule == b.rule && why(a) == why(b)) {
+        let Some(first) = alike.first() else { continue };
+        writeln!(out, "\n{} {}: {}", "no step".yellow(), first.rule, why(first))?;
+        for finding in alike {
+            writeln!(out, "  {}", first_line(finding.text()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The steps for a person's eyes.
@@ -128,7 +146,8 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         writeln!(out, "  undo: {}", step.undo)?;
         if !step.depends_on.is_empty() {
-            writeln!(out, "  after: {:?}", step.depends_on)?;
+            let first: Vec<String> = step.depends_on.iter().map(|n| format!("step {n}")).collect();
+            writeln!(out, "  only after: {}", first.join(", "))?;
         }
     }
     for left in &plan.left_out {

@@ -5,7 +5,7 @@ use std::{fs, io::Write, path::Path};
 use anyhow::Context as _;
 use owo_colors::OwoColorize as _;
 use sexton_core::{
-    finding::Verdict,
+    finding::{Finding, Verdict},
     judge::Judge,
     model::Timestamp,
     node::Probed,
@@ -16,7 +16,7 @@ use sexton_core::{
 
 use super::{chosen, emit};
 use crate::{
-    args::{Format, RepairArgs},
+    args::{ListFormat, RepairArgs},
     journal::JournalFile,
     source,
 };
@@ -104,7 +104,12 @@ fn show(node: &mut sexton_linux::LinuxNode, args: &RepairArgs, reviewed: Option<
     };
     emit(None, |out| {
         super::plan::write_plan(&plan, out)?;
-        writeln!(out, "\nNothing was changed. Add --yes to carry this out.")?;
+        let next = if plan.steps.is_empty() {
+            "There is nothing to repair."
+        } else {
+            "Nothing was changed. Add --yes to carry this out."
+        };
+        writeln!(out, "\n{next}")?;
         Ok(())
     })?;
     Ok(if plan.steps.is_empty() { 0 } else { 1 })
@@ -124,12 +129,12 @@ fn word(outcome: &Outcome) -> (String, Option<&str>) {
 
 fn write_round(
     round: &Round,
-    format: Format,
+    format: ListFormat,
     journal: &str,
     started: Timestamp,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    if format == Format::Json {
+    if format == ListFormat::Json {
         return write_json(round, journal, out);
     }
     let good = round.repaired.iter().filter(|r| r.outcome.is_good()).count();
@@ -180,16 +185,26 @@ fn write_round(
         "left on the node: {}",
         crate::output::count(round.remaining.len() as u64, "finding")
     )?;
-    for finding in &round.remaining {
-        let why = finding.why_not_repair.as_deref().unwrap_or("not chosen");
-        let text = finding.object.text();
-        writeln!(
-            out,
-            "  {} {} {}: {why}",
-            finding.verdict,
-            finding.rule,
-            text.lines().next().unwrap_or_default()
-        )?;
+    // The reason once, then every object that it holds for.
+    let why = |finding: &Finding| {
+        let why = finding.why_not_repair.as_deref();
+        why.unwrap_or("not chosen").to_owned()
+    };
+    let alike = |a: &Finding, b: &Finding| a.rule == b.rule && a.verdict == b.verdict && why(a) == why(b);
+    for group in round.remaining.chunk_by(alike) {
+        let Some(first) = group.first() else { continue };
+        let (verdict, rule, why) = (first.verdict, first.rule, why(first));
+        if group.len() == 1 {
+            let text = first.object.text();
+            let line = text.lines().next().unwrap_or_default();
+            writeln!(out, "  {verdict} {rule} {line}: {why}")?;
+            continue;
+        }
+        writeln!(out, "  {verdict} {rule}: {why}")?;
+        for finding in group {
+            let text = finding.object.text();
+            writeln!(out, "    {}", text.lines().next().unwrap_or_default())?;
+        }
     }
     writeln!(
         out,

@@ -15,7 +15,7 @@ use crate::{
 
 /// Reads the journal and takes its round back, last step first.
 pub fn run(args: &UndoArgs) -> anyhow::Result<u8> {
-    let records = journal::read(&args.journal)?;
+    let records = journal::read(&journal::find(&args.journal, &args.state_dir))?;
     if !args.yes {
         emit(None, |out| {
             writeln!(
