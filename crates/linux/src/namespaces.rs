@@ -38,7 +38,10 @@ pub(crate) fn read(proc: &Path, processes: &Processes) -> Facts<Vec<NetNs>> {
     }
     let mut problems = Vec::new();
     if processes.hidden > 0 {
-        problems.push(format!("{} processes hide their namespace", processes.hidden));
+        problems.push(match processes.hidden {
+            1 => "1 process hides its namespace".to_owned(),
+            n => format!("{n} processes hide their namespace"),
+        });
     }
     match std::fs::read_to_string(proc.join("thread-self/mountinfo")) {
         Ok(text) => {

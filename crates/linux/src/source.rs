@@ -56,10 +56,15 @@ fn millis(started: Instant) -> f64 {
 
 /// An error with all its causes in one line, which is how a report says why.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    // A parser that draws what it complains about does so below its first line.
+    let first_line = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let mut text = first_line(error);
     let mut cause = error.source();
     while let Some(next) = cause {
-        let line = next.to_string();
+        let line = first_line(next);
         // Wrappers often repeat what they wrap.
         if !text.ends_with(&line) {
             text.push_str(": ");
