@@ -33,6 +33,7 @@ struct Arguments {
 enum Act {
     /// Make a node in a directory that is empty or absent; it stays until `down`
     Up {
+        /// The node's directory, empty or absent; its path is plain and below /tmp
         dir: PathBuf,
         /// Which tables the node's iptables writes to
         #[arg(long, value_enum, default_value_t = Variant::Nft)]
@@ -60,6 +61,7 @@ enum Act {
     },
     /// Make stale state of these kinds, each once
     Fault {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         /// All kinds
         #[arg(long, conflicts_with = "faults", required_unless_present = "faults")]
@@ -69,6 +71,7 @@ enum Act {
     },
     /// Let the API fail for a resource (pods, services, nodes, endpointslices, servicecidrs), or work again
     Api {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         /// Plural of the resource; without it everything works again
         resource: Option<String>,
@@ -78,18 +81,21 @@ enum Act {
     },
     /// Kill the runtime (`crash`) or start it again (`start`)
     Runtime {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         #[arg(value_parser = ["crash", "start"])]
         act: String,
     },
     /// Run a command inside the node
     Exec {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
     /// Ask once at every target, also at those that a fault broke, and say who answered; exit code 1 if one did not
     Probe {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -97,6 +103,7 @@ enum Act {
     },
     /// Talk to everything that works, until the time is over or SIGTERM or SIGINT comes; exit code 1 if a request failed
     Load {
+        /// The node's directory, as given to `up`
         dir: PathBuf,
         /// How long, such as `20s`; without it until a signal
         #[arg(long = "for", value_parser = seconds)]
@@ -109,9 +116,15 @@ enum Act {
         rate: u32,
     },
     /// Print everything that is on the node, for a comparison
-    Snapshot { dir: PathBuf },
+    Snapshot {
+        /// The node's directory, as given to `up`
+        dir: PathBuf,
+    },
     /// Take the node down, with nothing left
-    Down { dir: PathBuf },
+    Down {
+        /// The node's directory, as given to `up`
+        dir: PathBuf,
+    },
     /// Show Sexton at work: a node with stale state of every kind, clients that talk to the living, and the repair; exit code 0 only if all
     /// agrees with what the lab made and no request failed, 3 if this machine cannot have such a node
     Demo(DemoArguments),
