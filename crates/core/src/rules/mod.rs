@@ -16,6 +16,8 @@ mod unit;
 mod zombie_sandbox;
 
 #[cfg(test)]
+mod conntrack_tests;
+#[cfg(test)]
 mod living_tests;
 #[cfg(test)]
 mod nft_tests;
