@@ -301,7 +301,10 @@ fn an_address_is_explained_with_everything_that_names_it() {
     let bundle = scenario("npl-stale-8port");
     let bundle = bundle.to_str().unwrap();
     let dead = out(&sexton(["explain", "10.10.1.23", "--bundle", bundle]));
-    assert!(dead.starts_with("Nobody lives at 10.10.1.23."), "{dead}");
+    assert!(
+        dead.starts_with("Nobody of this node lives at 10.10.1.23."),
+        "{dead}"
+    );
     assert_eq!(dead.matches("stale (npl-stale-target)").count(), 7, "{dead}");
     // TCP connections are shown too, though no rule judges them.
     assert_eq!(dead.matches("SYN_SENT").count(), 4, "{dead}");
@@ -332,7 +335,7 @@ fn the_twelve_digits_of_a_container_that_crictl_prints_are_enough() {
     let long = out(&sexton(["explain", whole, "--bundle", bundle]));
     let short = out(&sexton(["explain", &whole[..12], "--bundle", bundle]));
     assert!(
-        short.starts_with(&format!("Nobody lives in container {whole}.")),
+        short.starts_with(&format!("Nobody of this node lives in container {whole}.")),
         "{short}"
     );
     assert_eq!(short, long);

@@ -96,7 +96,7 @@ fn answer(what: &str, place: &str, residence: &Residence) -> String {
             let when = when.map(|at| format!(" by {at:.0}")).unwrap_or_default();
             format!("{what} belonged to {owner}, which ended{when}.")
         }
-        (Standing::Ended | Standing::Nobody, _) => format!("Nobody lives {place} {what}."),
+        (Standing::Ended | Standing::Nobody, _) => format!("Nobody of this node lives {place} {what}."),
         (Standing::Unknown, _) => format!("Who lives {place} {what} cannot be told."),
     }
 }

@@ -1,6 +1,6 @@
 //! What container runtimes say.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,18 @@ pub enum RuntimeKind {
     Podman,
     /// Another one, by its name.
     Other(String),
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cri => "the CRI endpoint",
+            Self::Containerd => "containerd",
+            Self::Docker => "Docker",
+            Self::Podman => "Podman",
+            Self::Other(name) => name,
+        })
+    }
 }
 
 /// A runtime that was seen on the node (law 5).

@@ -130,7 +130,7 @@ impl Roster<'_> {
         lacking.extend(doubt.map(|doubt| format!("the node's own runtime ({doubt})")));
         for other in runtime.value.runtimes.iter().filter(|r| !r.read) {
             lacking.push(format!(
-                "the containers of {:?} at {} ({})",
+                "the containers of {} at {} ({})",
                 other.kind, other.seen_at, other.note
             ));
         }
