@@ -7,8 +7,8 @@ use crate::{
     finding::{Evidence, Finding, XtPlace},
     marks,
     model::{
-        ContainerId, CtEntry, CtTuple, Family, NftFamily, NodeState, NplAnnotation, Proto, Sandbox,
-        Timestamp, XtChain, XtRule, XtTable,
+        CniConfig, ContainerId, CtEntry, CtTuple, Family, NftFamily, NodeState, NplAnnotation, Proto,
+        Sandbox, Timestamp, XtChain, XtRule, XtTable,
     },
     roster::{Residence, Roster, Since},
     rules::{self, Rule},
@@ -31,10 +31,10 @@ pub struct Judge<'a> {
     started: HashMap<usize, Vec<(usize, &'a Sandbox)>>,
     /// The same of nftables' chains, by family, table and chain; places are those among all rules.
     started_nft: HashMap<NftPlace<'a>, Vec<(usize, &'a Sandbox)>>,
-    /// The networks of containers, by every object that names both; empty where `networks` is.
+    /// The networks of containers, by every object that names both; empty where `networks` is none.
     network_of: HashMap<ContainerId, String>,
-    /// Networks that the runtime which was read is known to use; empty where that does not matter.
-    networks: HashSet<String>,
+    /// Networks that the runtime which was read is known to use; none where that does not matter.
+    networks: Option<HashSet<String>>,
 }
 
 impl<'a> Judge<'a> {
@@ -63,10 +63,9 @@ impl<'a> Judge<'a> {
         Self {
             started,
             started_nft: started_nft(state, &roster),
-            network_of: if networks.is_empty() {
-                HashMap::new()
-            } else {
-                networks_of_containers(state)
+            network_of: match networks {
+                None => HashMap::new(),
+                Some(_) => networks_of_containers(state),
             },
             state,
             roster,
@@ -77,16 +76,17 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Who a container ID belongs to that an object of this CNI network names. In a recording nobody looked for other
-    /// runtimes (law 5), so a container of a network that the runtime is not known to use may well be another one's:
-    /// podman's, nerdctl's.
-    pub fn container(&self, network: &str, id: &ContainerId, born: Option<Timestamp>) -> Residence {
-        let residence = self.roster.container(id, born);
-        if !residence.is_dead() || self.networks.is_empty() || self.networks.contains(network) {
-            return residence;
-        }
-        let why = format!("the runtime of network {network:?}, in which no sandbox is that was read");
-        Residence::unknown(residence.owner, residence.evidence, vec![why])
+    /// Who a container ID belongs to that an object of this CNI network names, which also names the addresses `at`. In a
+    /// recording nobody looked for other runtimes (law 5), so a container of a network that the runtime is not known to use may
+    /// well be another one's: podman's, nerdctl's.
+    pub fn container(
+        &self,
+        network: &str,
+        id: &ContainerId,
+        born: Option<Timestamp>,
+        at: impl IntoIterator<Item = IpAddr>,
+    ) -> Residence {
+        self.container_of(Some(network), id, born, at)
     }
 
     /// The same of an object that may not name its network.
@@ -95,16 +95,28 @@ impl<'a> Judge<'a> {
         network: Option<&str>,
         id: &ContainerId,
         born: Option<Timestamp>,
+        at: impl IntoIterator<Item = IpAddr>,
     ) -> Residence {
-        let residence = match network {
-            Some(network) => return self.container(network, id, born),
-            None => self.roster.container(id, born),
-        };
-        if !residence.is_dead() || self.networks.is_empty() {
+        let residence = self.roster.container(id, born);
+        if !residence.is_dead() {
             return residence;
         }
-        let why = "the container's network, to tell which runtime's it is (no lease, cache entry or other rule has it)";
-        Residence::unknown(residence.owner, residence.evidence, vec![why.to_owned()])
+        let why = match (&self.networks, network) {
+            (Some(known), Some(network)) if !known.contains(network) => Some(format!(
+                "the runtime of network {network:?}, in which no sandbox is that was read"
+            )),
+            (Some(_), None) => Some(
+                "the container's network, to tell which runtime's it is (no lease, cache entry or other rule has it)"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        // Law 7: no lease or cache entry may be left that gives the namespace to this container.
+        let why = why.or_else(|| at.into_iter().find_map(|ip| self.roster.stray_life(ip)));
+        match why {
+            Some(why) => Residence::unknown(residence.owner, residence.evidence, vec![why]),
+            None => residence,
+        }
     }
 
     /// Everything that the given rules find, in the order of the rules and of the objects.
@@ -250,17 +262,22 @@ fn networks_of_containers(state: &NodeState) -> HashMap<ContainerId, String> {
     leased.chain(cached).chain(marked).collect()
 }
 
-/// The networks that CNI's configuration names, and those of objects whose sandbox the runtime lists. None where other runtimes
-/// were looked for: there they need not be told apart by their networks.
-fn networks_of_the_runtime(state: &NodeState) -> HashSet<String> {
+/// The network that CNI's configuration gives to Pods, and those of objects whose sandbox the runtime lists or that the kubelet's
+/// UID of a Pod stands in. None where other runtimes were looked for: there they need not be told apart by their networks.
+fn networks_of_the_runtime(state: &NodeState) -> Option<HashSet<String>> {
     let runtime = &state.runtime.value;
     if runtime.looked_for_others {
-        return HashSet::new();
+        return None;
     }
     let known = |id: &ContainerId| runtime.sandboxes.iter().any(|s| s.id.same_or_prefix(id));
-    let configured = state.cni_config.value.iter().map(|c| c.name.clone());
-    let mut networks: HashSet<String> = configured.collect();
-    let cached = state.cni_cache.value.iter().filter(|e| known(&e.container));
+    // containerd and CRI-O take the first file by name (go-cni's `max_conf_num` is 1, ocicni's default network is the
+    // first); podman and nerdctl put theirs into the same directory.
+    let file = |config: &CniConfig| config.path.rsplit('/').next().map(str::to_owned);
+    let configured = state.cni_config.value.iter().min_by_key(|c| file(c));
+    let mut networks: HashSet<String> = configured.map(|c| c.name.clone()).into_iter().collect();
+    // Only a kubelet's runtime passes a Pod's UID on.
+    let cached = state.cni_cache.value.iter();
+    let cached = cached.filter(|e| e.uid.is_some() || known(&e.container));
     networks.extend(cached.map(|e| e.network.clone()));
     let leases = state.ipam.value.leases.iter().filter(|l| known(&l.container));
     networks.extend(leases.map(|l| l.network.clone()));
@@ -269,7 +286,7 @@ fn networks_of_the_runtime(state: &NodeState) -> HashSet<String> {
     networks.extend(marks.filter(|m| known(&m.container)).map(|m| m.network));
     let marks = state.nft.value.rules.iter().filter_map(marks::nft::masquerade);
     networks.extend(marks.filter(|m| known(&m.container)).filter_map(|m| m.network));
-    networks
+    Some(networks)
 }
 
 /// What a connection is known by from one reading to the next.

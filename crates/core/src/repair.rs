@@ -117,14 +117,14 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
         plan,
         probe,
     } = order;
-    let (plan, second) = plan_of_two_readings(node, settings, choice, plan)?;
+    let (plan, first) = plan_of_two_readings(node, settings, choice, plan)?;
     let stop = |source| RepairError::Journal { step: 0, source };
     let begin = Record::Begin {
         plan: Box::new(plan.clone()),
         at: node.now(),
     };
     journal.append(&begin).map_err(stop)?;
-    let (mut repaired, acts) = take_steps(node, journal, &plan, &second, settings)?;
+    let (mut repaired, acts) = take_steps(node, journal, &plan, &first, settings)?;
     let proofs = if probe { prove(node, &acts) } else { Vec::new() };
     let (state, remaining) = look_again(node, journal, &mut repaired, &acts, settings)?;
     for proof in &proofs {
@@ -142,8 +142,8 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
     })
 }
 
-/// Reads twice; takes the reviewed plan if it still holds, or makes one of what both readings show. The second reading comes
-/// along.
+/// Reads twice; takes the reviewed plan if it still holds, or makes one of what both readings show. The first reading comes
+/// along: what answered since then lives.
 fn plan_of_two_readings(
     node: &mut dyn Node,
     settings: &Settings,
@@ -158,12 +158,12 @@ fn plan_of_two_readings(
     let now = node.now();
     if let Some(plan) = reviewed {
         plan.check(&second, now)?;
-        return Ok((plan, second));
+        return Ok((plan, first));
     }
     // What only one of two readings shows is in motion.
     let mut twice = judge(&second, Some(&first), settings, now);
     twice.retain(|finding| seen.contains(&finding.id(&second.identity.name)));
-    Ok((plan::make(&second, &twice, choice, settings, now), second))
+    Ok((plan::make(&second, &twice, choice, settings, now), first))
 }
 
 /// Judges again and applies, step by step: the outcome of each finding, and the acts that are done.
@@ -171,7 +171,7 @@ fn take_steps(
     node: &mut dyn Node,
     journal: &mut dyn Journal,
     plan: &Plan,
-    second: &NodeState,
+    first: &NodeState,
     settings: &Settings,
 ) -> Result<(Vec<Repaired>, Vec<Act>), RepairError> {
     let mut repaired = Vec::new();
@@ -186,7 +186,7 @@ fn take_steps(
             continue;
         }
         let state = node.observe();
-        let fresh = judge(&state, Some(second), settings, node.now());
+        let fresh = judge(&state, Some(first), settings, node.now());
         let (act, outcomes) = still_right(step, &fresh, &state);
         repaired.extend(outcomes);
         let Some((act, kept)) = act else { continue };

@@ -61,7 +61,8 @@ impl Backends {
 pub struct ServiceMap<'a> {
     state: &'a NodeState,
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
-    by_front: HashMap<(IpAddr, u16, Proto), ServedPort<'a>>,
+    /// Several Services may have one external address and port.
+    by_front: HashMap<(IpAddr, u16, Proto), Vec<ServedPort<'a>>>,
     by_node_port: HashMap<(u16, Proto), ServedPort<'a>>,
     vips: HashSet<IpAddr>,
 }
@@ -69,7 +70,7 @@ pub struct ServiceMap<'a> {
 impl<'a> ServiceMap<'a> {
     /// Indexes the Services of a reading.
     pub fn new(state: &'a NodeState) -> Self {
-        let mut by_front = HashMap::new();
+        let mut by_front: HashMap<_, Vec<_>> = HashMap::new();
         let mut by_node_port = HashMap::new();
         let mut vips = HashSet::new();
         for service in &state.services.value {
@@ -84,7 +85,8 @@ impl<'a> ServiceMap<'a> {
                     for ip in ips {
                         by_front
                             .entry((*ip, port.port, port.proto))
-                            .or_insert(ServedPort { service, port, front });
+                            .or_default()
+                            .push(ServedPort { service, port, front });
                     }
                 }
                 if let Some(node_port) = port.node_port {
@@ -117,9 +119,9 @@ impl<'a> ServiceMap<'a> {
         self.vips.contains(&ip)
     }
 
-    /// The Service port at an address that is not a node's own.
-    pub fn at(&self, ip: IpAddr, port: u16, proto: Proto) -> Option<ServedPort<'a>> {
-        self.by_front.get(&(ip, port, proto)).copied()
+    /// The Service ports at an address that is not a node's own.
+    pub fn at(&self, ip: IpAddr, port: u16, proto: Proto) -> &[ServedPort<'a>] {
+        self.by_front.get(&(ip, port, proto)).map_or(&[], Vec::as_slice)
     }
 
     /// The Service port at a port of the node.

@@ -34,6 +34,7 @@ pub use kernel::{
 };
 pub use nft::{NftChain, NftElement, NftFamily, NftRaw, NftRule, NftSet, NftState, NftValue};
 pub use runtime::{Container, Runtime, RuntimeKind, RuntimeState, Sandbox, SandboxState};
+pub(crate) use xtables::single_address;
 pub use xtables::{Dnat, PortRange, XtChain, XtMatch, XtRule, XtTable, XtVariant};
 
 /// A moment, to the nanosecond, without a zone.

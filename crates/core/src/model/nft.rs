@@ -1,6 +1,9 @@
 //! nftables: sets, maps and the rules that are not iptables' own.
 
-use std::{fmt, net::IpAddr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -196,6 +199,16 @@ impl NftRule {
     /// The rule with its place, as `nft add rule` takes it.
     pub fn placed(&self) -> String {
         format!("{} {} {} {}", self.family, self.table, self.chain, self.text)
+    }
+
+    /// The single addresses that stand in its text, and its DNAT's.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let words = self.text.split_whitespace();
+        let named = words.filter_map(|word| {
+            let ip = word.parse::<IpAddr>().ok();
+            ip.or_else(|| word.parse::<SocketAddr>().ok().map(|at| at.ip()))
+        });
+        named.chain(self.dnat.map(|dnat| dnat.ip))
     }
 
     /// True if the other is this rule as far as a person can see it: place and text, without its handle.

@@ -142,3 +142,12 @@ impl XtTable {
             .flat_map(|c| c.rules.iter().map(move |r| (c, r)))
     }
 }
+
+/// The address of a match on one address (`10.0.0.1/32`); `None` for a wider one.
+pub(crate) fn single_address(text: &str) -> Option<IpAddr> {
+    let net: ipnet::IpNet = text
+        .parse()
+        .or_else(|_| text.parse::<IpAddr>().map(ipnet::IpNet::from))
+        .ok()?;
+    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
+}

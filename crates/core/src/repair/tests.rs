@@ -627,3 +627,68 @@ fn a_rule_that_stands_twice_is_taken_away_twice() {
     assert_eq!(done.remaining, Vec::new());
     assert!(!rules_of(&node.state).iter().any(|l| l.contains("10.10.1.23")));
 }
+
+/// The address of the incident's dead Pod answers between the two readings of a round.
+#[test]
+fn a_reviewed_plan_is_refused_too_where_somebody_answered_between_the_readings() {
+    let answered = |packets| {
+        let mut entry = udp("172.20.0.200", 40000, "172.20.0.11", 61001, "10.10.1.23", 5061);
+        entry.proto = Proto::Tcp;
+        entry.reply_count = Some(crate::model::Direction { packets, bytes: 0 });
+        entry
+    };
+    let settings = Settings::default();
+    for (later, outcome) in [(4, true), (5, false)] {
+        let state = with_conntrack(incident(), vec![answered(4)]);
+        let plan = plan::make(
+            &state,
+            &Judge::new(&state, None, &settings, now()).all(),
+            &tier1(),
+            &settings,
+            now(),
+        );
+        let mut node = SimNode::new(state, now()).at_reading(2, move |state| {
+            state.conntrack.value.entries = vec![answered(later)];
+        });
+        let order = Order {
+            settings: &settings,
+            choice: &tier1(),
+            plan: Some(plan),
+            probe: false,
+        };
+        let done = round(&mut node, &mut Memory::default(), order).unwrap();
+        assert_eq!(done.is_good(), outcome, "{:?}", done.repaired);
+        assert_eq!(node.applied.is_empty(), !outcome);
+    }
+}
+
+#[test]
+fn nothing_is_put_back_while_who_lives_here_is_not_told() {
+    let mut node = SimNode::new(crowded(), now());
+    let mut journal = Memory::default();
+    run(&mut node, &mut journal).unwrap();
+    let acts = node.applied.len();
+    let whole = node.state.clone();
+    for part in ["pods", "runtime"] {
+        node.state = whole.clone();
+        match part {
+            "pods" => node.state.pods = crate::model::Facts::default(),
+            _ => node.state.runtime = crate::model::Facts::default(),
+        }
+        let outcomes = undone(&mut node, &journal);
+        assert!(!outcomes.is_empty());
+        assert!(
+            outcomes
+                .iter()
+                .all(|(_, outcome)| matches!(outcome, Outcome::JudgedDifferently(_))),
+            "{outcomes:?}"
+        );
+        assert_eq!(node.applied.len(), acts, "{part}");
+    }
+    node.state = whole;
+    assert!(
+        undone(&mut node, &journal)
+            .iter()
+            .any(|(_, outcome)| outcome.is_good())
+    );
+}

@@ -88,7 +88,7 @@ impl Parted {
 
 fn part(judge: &Judge<'_>, back: &Act, parse: Parse<'_>) -> Parted {
     let refused = |who| Parted::new(None, Some(back.clone()), vec![who]);
-    if let Some(why) = judge.roster.repair_blockers().first() {
+    if let Some(why) = undo_lacks(judge) {
         return refused(format!("it needs {why}"));
     }
     match back {
@@ -99,6 +99,22 @@ fn part(judge: &Judge<'_>, back: &Act, parse: Parse<'_>) -> Parted {
             None => Parted::new(Some(back.clone()), None, Vec::new()),
         },
     }
+}
+
+/// What an undo needs to know that nobody has the place: all that a repair does, and both who tell of the living (law 9).
+fn undo_lacks(judge: &Judge<'_>) -> Option<String> {
+    let state = judge.state;
+    let parts = [
+        (
+            &state.pods.completeness,
+            "a complete Pod list from the API server",
+        ),
+        (&state.runtime.completeness, "the runtime's list of sandboxes"),
+    ];
+    let unread = parts
+        .into_iter()
+        .find_map(|(part, what)| Some(format!("{what} ({})", part.why()?)));
+    judge.roster.repair_blockers().into_iter().next().or(unread)
 }
 
 /// Who needs the place that an undo would fill.

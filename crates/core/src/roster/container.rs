@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-use super::{Residence, Roster, owner_of_cached, owner_of_sandbox};
+use super::{Residence, Roster, Standing, owner_of_cached, owner_of_sandbox};
 use crate::{
     finding::{Evidence, Witness},
     model::{ContainerId, NetNs, SandboxState, Timestamp},
@@ -118,6 +118,15 @@ impl Roster<'_> {
         lacking
     }
 
+    /// Law 7: life at an address that an object of a container names, and that nobody else is known to have.
+    pub(crate) fn stray_life(&self, ip: IpAddr) -> Option<String> {
+        let at = self.address(ip);
+        let stray =
+            at.standing == Standing::Live && at.witnesses == [Witness::Kernel] && !self.is_node_ip(ip);
+        let said = at.evidence.into_iter().next().filter(|_| stray)?;
+        Some(format!("the end of whoever lives at {ip}: {}", said.text))
+    }
+
     /// Law 5: what keeps a container ID from being judged.
     fn runtimes_unread(&self) -> Vec<String> {
         let runtime = &self.state.runtime;
@@ -125,6 +134,15 @@ impl Roster<'_> {
         if !runtime.is_complete() {
             let why = runtime.completeness.why().unwrap_or("unknown");
             lacking.push(format!("the runtime's list of sandboxes ({why})"));
+        }
+        // Law 4: a runtime without any sandbox may be another one than the kubelet's, and nothing tells.
+        if runtime.is_complete()
+            && runtime.value.sandboxes.is_empty()
+            && let Some(why) = self.state.pods.completeness.why()
+        {
+            lacking.push(format!(
+                "a complete Pod list ({why}), to show that the runtime, which has no sandbox, is this node's own"
+            ));
         }
         let doubt = self.cri_doubt.iter();
         lacking.extend(doubt.map(|doubt| format!("the node's own runtime ({doubt})")));

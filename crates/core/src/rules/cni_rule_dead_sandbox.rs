@@ -3,7 +3,7 @@
 use super::{
     Part, Rule,
     nft_unit::{self, NftUnit},
-    unit::Jumps,
+    unit::{self, Jumps},
 };
 use crate::{
     finding::{Evidence, Finding, Object, Verdict},
@@ -113,7 +113,21 @@ fn judge_rule(
 ) -> Option<Finding> {
     let rule = chain.rules.get(index)?;
     let born = judge.born(&mark.container, Some((chain, index)));
-    let residence = judge.container(&mark.network, &mark.container, born.as_ref().map(|b| b.0));
+    // bridge's and ptp's masquerade is a chain with a jump an address: one unit, named by the first.
+    let own_chain = rule
+        .spec
+        .target
+        .as_deref()
+        .filter(|t| marks::is_masquerade_chain(t) && table.chain(t).is_some());
+    let unit = own_chain.map(|name| (name, jumps.unit(name, mark)));
+    if unit.as_ref().is_some_and(|(_, unit)| !unit.is_named_by(rule)) {
+        return None;
+    }
+    let named: Vec<_> = match &unit {
+        Some((_, unit)) => unit.addresses().collect(),
+        None => unit::addresses(rule).collect(),
+    };
+    let residence = judge.container(&mark.network, &mark.container, born.as_ref().map(|b| b.0), named);
     if residence.standing == Standing::Live {
         return None;
     }
@@ -131,21 +145,11 @@ fn judge_rule(
     )];
     evidence.extend(residence.evidence.iter().cloned());
     evidence.extend(born.map(|(_, said)| said));
-    // bridge's and ptp's masquerade is a chain with a jump an address: one unit, named by the first.
-    let own_chain = rule
-        .spec
-        .target
-        .as_deref()
-        .filter(|t| marks::is_masquerade_chain(t) && table.chain(t).is_some());
     let mut delete = vec![rule.line.clone()];
     let mut drop_chains = Vec::new();
     let mut why_not = residence.why_not_repair();
-    let object = match own_chain {
-        Some(name) => {
-            let unit = jumps.unit(name, mark);
-            if !unit.is_named_by(rule) {
-                return None;
-            }
+    let object = match unit {
+        Some((name, unit)) => {
             if unit.foreign > 0 {
                 why_not = Some(format!(
                     "{} rules that are not this container's jump to {name}",

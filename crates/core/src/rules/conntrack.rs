@@ -72,7 +72,8 @@ fn client(entry: &CtEntry) -> SocketAddr {
 /// The Service port that an entry's first packet went to.
 fn served<'a>(judge: &Judge<'a>, entry: &CtEntry) -> Option<ServedPort<'a>> {
     let to = &entry.original;
-    judge.services.at(to.dst, to.dport, entry.proto).or_else(|| {
+    let first = judge.services.at(to.dst, to.dport, entry.proto).first();
+    first.copied().or_else(|| {
         let node_port = judge.services.at_node_port(to.dport, entry.proto)?;
         judge.roster.is_node_ip(to.dst).then_some(node_port)
     })
@@ -204,7 +205,10 @@ fn dead_endpoint(
     let served = served(judge, entry)?;
     let backends = judge.services.backends(served);
     let (ip, port) = (entry.reply.src, entry.reply.sport);
-    if backends.serves(ip, port) {
+    // Another Service may have the same external address and port.
+    let to = &entry.original;
+    let mut others = judge.services.at(to.dst, to.dport, entry.proto).iter();
+    if backends.serves(ip, port) || others.any(|other| judge.services.backends(*other).serves(ip, port)) {
         return None;
     }
     let target = SocketAddr::new(ip, port);

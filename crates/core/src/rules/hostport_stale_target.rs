@@ -55,7 +55,12 @@ fn judge_unit(
 ) -> Option<Finding> {
     let jump = chain.rules.get(index)?;
     let born = judge.born(&mark.container, Some((chain, index)));
-    let residence = judge.container(&mark.network, &mark.container, born.as_ref().map(|b| b.0));
+    let residence = judge.container(
+        &mark.network,
+        &mark.container,
+        born.as_ref().map(|b| b.0),
+        unit.addresses(),
+    );
     if residence.standing == Standing::Live {
         return None;
     }

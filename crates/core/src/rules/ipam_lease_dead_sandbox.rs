@@ -31,7 +31,7 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
 }
 
 fn judge_lease(judge: &Judge<'_>, lease: &Lease) -> Option<Finding> {
-    let residence = judge.container(&lease.network, &lease.container, lease.modified_at);
+    let residence = judge.container(&lease.network, &lease.container, lease.modified_at, [lease.ip]);
     if residence.standing == Standing::Live {
         return None;
     }

@@ -18,6 +18,8 @@ mod zombie_sandbox;
 #[cfg(test)]
 mod conntrack_tests;
 #[cfg(test)]
+mod doubt_tests;
+#[cfg(test)]
 mod living_tests;
 #[cfg(test)]
 mod nft_tests;

@@ -1,7 +1,7 @@
 //! The rules that a CNI plugin wrote into one nftables table for one container: what its DEL takes away as one, and what
 //! is judged as one.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, net::IpAddr};
 
 use crate::{
     finding::{Evidence, Object},
@@ -57,6 +57,7 @@ fn whole(judge: &Judge<'_>, mark: NftMark) -> NftMark {
         .iter()
         .map(|s| &s.id)
         .chain(runtime.containers.iter().map(|c| &c.id))
+        .chain(&runtime.recorded_ids)
         .chain(state.ipam.value.leases.iter().map(|l| &l.container))
         .chain(state.cni_cache.value.iter().map(|e| &e.container));
     let begins = |id: &&ContainerId| id.as_str().starts_with(mark.container.as_str());
@@ -71,6 +72,11 @@ fn whole(judge: &Judge<'_>, mark: NftMark) -> NftMark {
 }
 
 impl NftUnit<'_> {
+    /// The addresses that its rules name: the container's, and a host's.
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.rules.iter().flat_map(|(_, rule)| rule.addresses())
+    }
+
     /// Who the container is, with what tells the rules' age.
     pub(super) fn residence(&self, judge: &Judge<'_>) -> (Residence, Option<(Timestamp, Evidence)>) {
         let id = &self.mark.container;
@@ -80,7 +86,7 @@ impl NftUnit<'_> {
             Some(network) => Some(network.as_str()),
             None => judge.network_of(id),
         };
-        let residence = judge.container_of(network, id, born.as_ref().map(|b| b.0));
+        let residence = judge.container_of(network, id, born.as_ref().map(|b| b.0), self.addresses());
         (residence, born)
     }
 

@@ -259,7 +259,8 @@ fn judge_mapping(
         let text = format!("{} all announce {proto} port {node_port}", names.join(" and "));
         evidence.push(Evidence::new(judge.state.pods.source_names(), text));
     }
-    let lacking = lacking(judge, verdict, claims, &residence);
+    let mut lacking = lacking(judge, verdict, claims, &residence);
+    lacking.extend(mapping.home.foreign().filter(|_| verdict == Verdict::Stale));
     let owner = match residence.standing {
         Standing::Live => claim.map(|c| owner_of(c.pod, None)),
         _ => residence

@@ -1,10 +1,10 @@
 //! A container's own chain with the jumps to it: what CNI plugins write as one, and what is judged as one.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, net::IpAddr};
 
 use crate::{
     marks::{self, CniMark},
-    model::{XtRule, XtTable},
+    model::{XtRule, XtTable, single_address},
 };
 
 /// The jumps of one table by the chain that they go to.
@@ -55,10 +55,24 @@ impl<'a> Jumps<'a> {
     }
 }
 
+/// The single addresses that a rule names.
+pub(super) fn addresses(rule: &XtRule) -> impl Iterator<Item = IpAddr> + use<> {
+    let spec = &rule.spec;
+    let matched = [&spec.source, &spec.destination];
+    let matched = matched.map(|text| text.as_deref().and_then(single_address));
+    matched.into_iter().flatten().chain(spec.dnat.map(|dnat| dnat.ip))
+}
+
 impl Unit<'_> {
     /// True for the jump that names the unit: it is judged once, by its first.
     pub(super) fn is_named_by(&self, rule: &XtRule) -> bool {
         self.jumps.first().is_some_and(|first| std::ptr::eq(*first, rule))
+    }
+
+    /// The single addresses that it names: the container's, and a host's.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let jumps = self.jumps.iter().copied();
+        jumps.chain(self.rules).flat_map(addresses)
     }
 
     /// Every line of it: what is taken away with it.

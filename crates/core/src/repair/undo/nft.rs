@@ -1,6 +1,6 @@
 //! What of an undo in nftables nobody needs (law 9): rules and elements are parted one by one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use super::{Parted, port_taken};
 use crate::{
@@ -60,11 +60,7 @@ fn living_address(judge: &Judge<'_>, values: &[NftValue]) -> Option<IpAddr> {
 
 /// Somebody alive at one of the addresses that the rule names, or at the port that it would take.
 fn rule_needed(judge: &Judge<'_>, rule: &NftRule) -> Option<String> {
-    let words = rule.text.split_whitespace();
-    let mut named = words.filter_map(|word| {
-        let ip = word.parse::<IpAddr>().ok();
-        ip.or_else(|| word.parse::<SocketAddr>().ok().map(|at| at.ip()))
-    });
+    let mut named = rule.addresses();
     if let Some(ip) = named.find(|ip| !judge.roster.is_node_ip(*ip) && judge.roster.has_live_owner(*ip)) {
         return Some(format!("somebody alive has {ip} now"));
     }

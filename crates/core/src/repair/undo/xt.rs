@@ -1,12 +1,10 @@
 //! What of an undo in iptables nobody needs (law 9): rules are parted one by one.
 
-use std::net::IpAddr;
-
 use super::{Parse, Parted, port_taken};
 use crate::{
     finding::XtPlace,
     judge::Judge,
-    model::XtRule,
+    model::{XtRule, single_address},
     plan::{Act, XtEdit},
 };
 
@@ -82,13 +80,4 @@ fn taken_place(judge: &Judge<'_>, rule: &XtRule) -> Option<String> {
         return Some(format!("somebody alive has {ip} now"));
     }
     port_taken(judge, rule.spec.proto?, &rule.spec.dports)
-}
-
-/// The address of a match on one address (`10.0.0.1/32`); `None` for a wider one.
-fn single_address(text: &str) -> Option<IpAddr> {
-    let net: ipnet::IpNet = text
-        .parse()
-        .or_else(|_| text.parse::<IpAddr>().map(ipnet::IpNet::from))
-        .ok()?;
-    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }

@@ -117,6 +117,16 @@ impl Home<'_> {
         }
     }
 
+    /// Law 8: that an element of the map bears a mark that is not ours.
+    pub(super) fn foreign(&self) -> Option<String> {
+        let Self::Element { element, .. } = self else {
+            return None;
+        };
+        let comment = element.comment.as_deref()?;
+        (!comment.starts_with(TOMBSTONE_MARK))
+            .then(|| format!("our mark {TOMBSTONE_MARK:?} in its comment: somebody else set it"))
+    }
+
     /// The mapping as a finding shows it.
     pub(super) fn object(&self) -> Object {
         match self {

@@ -65,7 +65,8 @@ impl Taken {
         for (table, chain) in found {
             let specs = chain.rules.iter().map(|rule| &rule.spec);
             for spec in specs.filter(|spec| spec.target.as_deref() == Some("DNAT")) {
-                if spec.dnat.is_none() {
+                // What is not understood of a rule may be its port.
+                if spec.dnat.is_none() || spec.proto.is_none() || spec.dports.is_empty() {
                     out.unreadable.insert(table.family);
                 }
                 let Some(proto) = spec.proto else { continue };
