@@ -42,7 +42,7 @@ pub fn read(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<Rea
             Ok(Reading { state, at })
         }
         None => {
-            let mut node = open_live(args, asked)?;
+            let mut node = open_live(args, asked, false)?;
             let spinner = spinner("reading the node");
             let state = node.observe();
             spinner.finish_and_clear();
@@ -51,8 +51,8 @@ pub fn read(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<Rea
     }
 }
 
-/// Opens the live node.
-pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Result<LinuxNode> {
+/// Opens the live node. With `replies`, connections of every protocol are kept whose replies the kernel counts.
+pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr], replies: bool) -> anyhow::Result<LinuxNode> {
     let SourceArgs {
         bundle: _,
         kubeconfig,
@@ -74,6 +74,7 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Resul
     // Which Services there are is not known while the table is read: all of UDP is kept.
     let keep = move |entry: &CtEntry| {
         entry.proto == Proto::Udp
+            || (replies && entry.reply_count.is_some_and(|count| count.packets > 0))
             || [
                 entry.original.src,
                 entry.original.dst,
@@ -91,6 +92,7 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr]) -> anyhow::Resul
         cni_data_dir: cni_data_dir.join("networks"),
         cni_cache_dir: cni_data_dir.join("results"),
         only_udp,
+        replies,
         keep_conntrack: Some(Arc::new(keep)),
         ..LinuxOptions::default()
     };

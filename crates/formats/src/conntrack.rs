@@ -46,6 +46,9 @@ pub enum CtError {
     /// Not two directions with source and destination.
     #[error("expected src= and dst= in both directions")]
     Tuples,
+    /// A protocol with ports, and not two in both directions.
+    #[error("expected sport= and dport= in both directions")]
+    Ports,
 }
 
 /// Problems are listed up to this number.
@@ -166,25 +169,31 @@ impl State<'_> {
 struct Tuple {
     src: Option<IpAddr>,
     dst: Option<IpAddr>,
-    sport: u16,
-    dport: u16,
+    sport: Option<u16>,
+    dport: Option<u16>,
     packets: Option<u64>,
     bytes: Option<u64>,
 }
 
 impl Tuple {
-    fn finish(self) -> Option<(CtTuple, Option<Direction>)> {
+    fn finish(self, proto: Proto) -> Result<(CtTuple, Option<Direction>), CtError> {
+        let has_ports = matches!(proto, Proto::Tcp | Proto::Udp | Proto::Sctp);
+        // Others have a type and a code, or a key, in their place.
+        let port = |told: Option<u16>| match told {
+            None if has_ports => Err(CtError::Ports),
+            told => Ok(told.unwrap_or(0)),
+        };
         let tuple = CtTuple {
-            src: self.src?,
-            dst: self.dst?,
-            sport: self.sport,
-            dport: self.dport,
+            src: self.src.ok_or(CtError::Tuples)?,
+            dst: self.dst.ok_or(CtError::Tuples)?,
+            sport: port(self.sport)?,
+            dport: port(self.dport)?,
         };
         let count = self
             .packets
             .zip(self.bytes)
             .map(|(packets, bytes)| Direction { packets, bytes });
-        Some((tuple, count))
+        Ok((tuple, count))
     }
 }
 
@@ -253,8 +262,8 @@ pub fn parse_entry(text: &str) -> Result<CtEntry, CtError> {
         match key {
             "src" => tuple.src = Some(ip(value).ok_or(CtError::Value("src"))?),
             "dst" => tuple.dst = Some(ip(value).ok_or(CtError::Value("dst"))?),
-            "sport" => tuple.sport = number_of(value, "sport")?,
-            "dport" => tuple.dport = number_of(value, "dport")?,
+            "sport" => tuple.sport = Some(number_of(value, "sport")?),
+            "dport" => tuple.dport = Some(number_of(value, "dport")?),
             "packets" => tuple.packets = Some(number_of(value, "packets")?),
             "bytes" => tuple.bytes = Some(number_of(value, "bytes")?),
             "mark" => out.mark = number_of(value, "mark")?,
@@ -276,8 +285,8 @@ pub fn parse_entry(text: &str) -> Result<CtEntry, CtError> {
     }
     out.zone = zone.unwrap_or(0);
     let [original, reply] = tuples;
-    (out.original, out.original_count) = original.finish().ok_or(CtError::Tuples)?;
-    (out.reply, out.reply_count) = reply.finish().ok_or(CtError::Tuples)?;
+    (out.original, out.original_count) = original.finish(out.proto)?;
+    (out.reply, out.reply_count) = reply.finish(out.proto)?;
     Ok(out)
 }
 

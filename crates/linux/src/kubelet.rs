@@ -33,7 +33,7 @@ struct Config {
 /// Finds the running kubelet's flags, then its configuration file: flags win, as in the kubelet itself.
 pub(crate) fn read(proc: &Path, processes: &Processes, usual_config: &Path) -> Kubelet {
     let mut out = Kubelet::default();
-    let mut config = usual_config.to_path_buf();
+    let mut configs = vec![usual_config.to_path_buf()];
     // k3s and RKE2 run the kubelet inside one program, which starts its own containerd.
     let kubelet = processes.all.iter().find(|process| process.command == "kubelet");
     if let Some(process) = kubelet {
@@ -45,12 +45,18 @@ pub(crate) fn read(proc: &Path, processes: &Processes, usual_config: &Path) -> K
         }
         out.run_pod_sandbox = flag(&arguments, "runtime-request-timeout").and_then(|text| twice(&text));
         if let Some(path) = flag(&arguments, "config") {
-            config = PathBuf::from(path);
+            configs = vec![PathBuf::from(path)];
         }
+        configs.extend(flag(&arguments, "config-dir").into_iter().flat_map(drop_ins));
     }
-    if let Ok(text) = std::fs::read_to_string(&config)
-        && let Ok(read) = serde_saphyr::from_str::<Config>(&text)
-    {
+    // What a later file says wins (kubernetes `cmd/kubelet/app/server.go`, `mergeKubeletConfigurations`).
+    for config in configs.iter().rev() {
+        let Ok(text) = std::fs::read_to_string(config) else {
+            continue;
+        };
+        let Ok(read) = serde_saphyr::from_str::<Config>(&text) else {
+            continue;
+        };
         let timeout = read.runtime_request_timeout;
         out.run_pod_sandbox = out
             .run_pod_sandbox
@@ -61,6 +67,25 @@ pub(crate) fn read(proc: &Path, processes: &Processes, usual_config: &Path) -> K
             out.source = Some(config.display().to_string());
         }
     }
+    out
+}
+
+/// The files of `--config-dir`, in the order in which the kubelet merges them: those that end in `.conf`, by path.
+fn drop_ins(dir: String) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    let mut dirs = vec![PathBuf::from(dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            // A link is not followed into a folder: it could lead round.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "conf") {
+                out.push(path);
+            }
+        }
+    }
+    out.sort();
     out
 }
 
@@ -173,5 +198,33 @@ mod tests {
         assert_eq!(kubelet.cri_endpoint.as_deref(), Some("unix:///run/x.sock"));
         assert_eq!(kubelet.hostname_override.as_deref(), Some("node-7"));
         assert_eq!(kubelet.run_pod_sandbox, Some(Duration::from_secs(1200)));
+    }
+
+    #[test]
+    fn files_of_the_configuration_directory_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("proc/77")).unwrap();
+        std::fs::create_dir(at("conf.d")).unwrap();
+        let cmdline = format!(
+            "kubelet\0--config={}\0--config-dir={}\0",
+            at("config.yaml").display(),
+            at("conf.d").display()
+        );
+        std::fs::write(at("proc/77/cmdline"), cmdline).unwrap();
+        std::fs::write(at("config.yaml"), "runtimeRequestTimeout: 2m\n").unwrap();
+        std::fs::write(at("conf.d/90-slow.conf"), "runtimeRequestTimeout: 15m\n").unwrap();
+        std::fs::write(at("conf.d/10-first.conf"), "runtimeRequestTimeout: 1m\n").unwrap();
+        std::fs::write(at("conf.d/99-not.yaml"), "runtimeRequestTimeout: 3m\n").unwrap();
+        let processes = Processes {
+            all: vec![crate::procs::Process {
+                pid: 77,
+                command: "kubelet".into(),
+                netns: None,
+            }],
+            ..Processes::default()
+        };
+        let kubelet = read(&at("proc"), &processes, Path::new("/no/such"));
+        assert_eq!(kubelet.run_pod_sandbox, Some(Duration::from_secs(1800)));
     }
 }

@@ -367,7 +367,8 @@ fn read_conntrack(options: &LinuxOptions, ipv6: &dyn Fn() -> bool) -> Facts<Conn
         );
     }
     let accounting = netlink::accounting(proc);
-    let wanted = if options.only_udp {
+    let replies = options.replies && accounting == Some(true);
+    let wanted = if options.only_udp && !replies {
         WantedConntrack::UdpOfBoth(ipv6)
     } else {
         WantedConntrack::Every

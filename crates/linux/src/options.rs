@@ -54,6 +54,9 @@ pub struct LinuxOptions {
     pub deadline: Duration,
     /// Ask the kernel for tracked connections of UDP only, and for IPv6's only where it leads anywhere. They are all that the rules look at.
     pub only_udp: bool,
+    /// Ask for every one all the same where the kernel counts replies: a growing count of any protocol is a sign of life, for
+    /// which a repair reads twice.
+    pub replies: bool,
     /// Which entries of connection tracking are kept of those; `None` keeps all.
     pub keep_conntrack: Option<KeepConntrack>,
 }
@@ -79,6 +82,7 @@ impl Default for LinuxOptions {
             proc: "/proc".into(),
             deadline: Duration::from_secs(15),
             only_udp: false,
+            replies: false,
             keep_conntrack: None,
         }
     }
@@ -97,6 +101,7 @@ impl fmt::Debug for LinuxOptions {
             .field("proc", &self.proc)
             .field("deadline", &self.deadline)
             .field("only_udp", &self.only_udp)
+            .field("replies", &self.replies)
             .field("keep_conntrack", &self.keep_conntrack.is_some())
             .finish_non_exhaustive()
     }

@@ -40,7 +40,7 @@ pub fn run(args: &RepairArgs) -> anyhow::Result<u8> {
         Plan::parse(&text).with_context(|| format!("cannot use the plan {shown}"))
     });
     let reviewed = reviewed.transpose()?;
-    let mut node = source::open_live(&args.source, &[])?;
+    let mut node = source::open_live(&args.source, &[], true)?;
     if !args.yes {
         return show(&mut node, args, reviewed);
     }

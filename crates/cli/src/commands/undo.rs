@@ -39,7 +39,7 @@ pub fn run(args: &UndoArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let settings = args.settings.settings();
-    let mut node = source::open_live(&args.source, &[])?;
+    let mut node = source::open_live(&args.source, &[], false)?;
     let mut own = JournalFile::create(&args.state_dir, source::now(), "undo")?;
     let parse = |line: &str| -> Option<XtRule> {
         sexton_formats::iptables::parse_rule(line)

@@ -324,6 +324,21 @@ fn any_entry() -> impl Strategy<Value = CtEntry> {
         )
 }
 
+#[test]
+fn an_entry_with_ports_in_one_direction_only_is_no_entry() {
+    let whole = "udp      17 29 src=10.1.0.2 dst=10.96.0.10 sport=4000 dport=53 src=10.1.0.9 dst=10.1.0.2 sport=53 dport=4000 mark=0 use=1\n";
+    assert_eq!(read(whole).0.len(), 1);
+    let (entries, output) = read(&whole.replace(" sport=53", ""));
+    assert_eq!(entries, vec![]);
+    assert!(
+        matches!(output.completeness, Completeness::Partial(_)),
+        "{output:?}"
+    );
+    // Others than TCP, UDP and SCTP have none.
+    let gre = "gre      47 29 src=10.1.0.2 dst=10.1.0.9 srckey=0x0 dstkey=0x1 src=10.1.0.9 dst=10.1.0.2 srckey=0x1 dstkey=0x0 mark=0 use=1\n";
+    assert_eq!(read(gre).0.len(), 1);
+}
+
 proptest! {
     #[test]
     fn every_entry_is_read_back(
