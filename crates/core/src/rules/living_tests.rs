@@ -447,6 +447,34 @@ fn a_host_port_of_two_protocols_is_one_unit() {
         (edit.delete.len(), edit.drop_chains.as_slice()),
         (4, &["CNI-DN-a".to_owned()][..])
     );
+    // All of them make place for somebody alive, and traffic to the shared port proves it.
+    assert_eq!(edit.replaced, 4);
+    let probe = crate::plan::Probe {
+        proto: Proto::Tcp,
+        node_ip: None,
+        node_port: 53,
+        target: ip("10.10.1.2"),
+        target_port: 53,
+    };
+    assert_eq!(edit.probes, vec![probe]);
+}
+
+#[test]
+fn a_living_rule_of_another_port_is_not_shadowed() {
+    for port in [52, 54] {
+        let dead = vec![host_jump(&id("dead"), Proto::Tcp, 53, "CNI-DN-a")];
+        let own = vec![dnat("CNI-DN-a", Proto::Tcp, 53, "10.10.1.99:53")];
+        let living = vec![dnat("CNI-DN-b", Proto::Tcp, port, "10.10.1.2:53")];
+        let found = judge(&host_ports(dead, own, living));
+        assert_eq!(
+            found[0].consequence,
+            "Traffic to host port tcp 53 is sent to an address that its Pod no longer has."
+        );
+        let Some(crate::plan::Remedy::Xt(edit)) = &found[0].remedy else {
+            panic!("no edit")
+        };
+        assert_eq!((edit.replaced, edit.probes.as_slice()), (0, &[][..]));
+    }
 }
 
 #[test]
@@ -663,4 +691,77 @@ fn a_hostport_rule_is_not_judged_as_a_masquerade() {
         let state = with_tables(node(vec![pod("web-0", 1, "10.10.1.2")]), vec![nat(chains)]);
         assert_eq!(verdicts(&judge(&state)), vec![], "{rule:?}");
     }
+}
+
+/// A namespace with one process, at these addresses.
+fn namespace(inode: u64, pid: u32, path: &str, ips: &[&str]) -> NetNs {
+    NetNs {
+        inode,
+        paths: vec![path.to_owned()],
+        pids: vec![pid],
+        commands: vec!["app".to_owned()],
+        ips: Some(ips.iter().map(|text| ip(text)).collect()),
+        macs: Vec::new(),
+    }
+}
+
+#[test]
+fn an_ended_sandbox_is_a_zombie_by_a_process_in_its_own_namespace_only() {
+    let of = |pid: Option<u32>, path: Option<&str>, inside: &[NetNs]| {
+        let mut state = node(vec![pod("web-0", 1, "10.10.1.2")]);
+        state.runtime.value.sandboxes.push(Sandbox {
+            state: SandboxState::NotReady,
+            pid,
+            netns: path.map(str::to_owned),
+            ..sandbox(&pod("gone-0", 9, ""), id("20b1e"))
+        });
+        state.namespaces.value = inside.to_vec();
+        let found = judge(&state);
+        found.iter().filter(|f| f.rule == "zombie-sandbox").count()
+    };
+    let inside = [namespace(7, 700, "/run/netns/cni-7", &[])];
+    // By its process, or by its namespace's place.
+    assert_eq!(of(Some(700), None, &inside), 1);
+    assert_eq!(of(None, Some("/run/netns/cni-7"), &inside), 1);
+    assert_eq!(of(Some(701), Some("/run/netns/cni-8"), &inside), 0);
+    let mut empty = inside;
+    empty[0].pids.clear();
+    assert_eq!(of(None, Some("/run/netns/cni-7"), &empty), 0);
+}
+
+#[test]
+fn a_namespace_is_a_zombie_if_neither_api_nor_runtime_knows_it() {
+    let found = |change: &dyn Fn(&mut NodeState)| {
+        let mut state = node(vec![pod("web-0", 1, "10.10.1.2")]);
+        state.namespaces.value = vec![namespace(7, 700, "/run/netns/cni-7", &["10.10.1.77"])];
+        change(&mut state);
+        let all = judge(&state);
+        all.iter().filter(|f| f.rule == "zombie-sandbox").count()
+    };
+    assert_eq!(found(&|_| {}), 1);
+    // Nobody is in it; the runtime was not read; its address is outside of the Pods' range.
+    assert_eq!(found(&|state| state.namespaces.value[0].pids.clear()), 0);
+    assert_eq!(
+        found(&|state| state.runtime.completeness = Completeness::Unavailable("no socket".to_owned())),
+        0
+    );
+    assert_eq!(
+        found(&|state| state.namespaces.value[0].ips = Some(vec![ip("192.0.2.7")])),
+        0
+    );
+    // A sandbox claims it by its process, by its place or by its address; or a Pod has the address.
+    assert_eq!(
+        found(&|state| state.runtime.value.sandboxes[0].pid = Some(700)),
+        0
+    );
+    let place = "/run/netns/cni-7".to_owned();
+    assert_eq!(
+        found(&|state| state.runtime.value.sandboxes[0].netns = Some(place.clone())),
+        0
+    );
+    assert_eq!(
+        found(&|state| state.runtime.value.sandboxes[0].ips = Some(vec![ip("10.10.1.77")])),
+        0
+    );
+    assert_eq!(found(&|state| state.pods.value[0].ips.push(ip("10.10.1.77"))), 0);
 }

@@ -520,6 +520,13 @@ fn a_tombstone_is_wrong_only_over_somebody_alive() {
             expected.to_owned()
         )]
     );
+    // The same set in a table of another family or of another name is none of drops: the NodePortLocal controller's own
+    // `inet sexton` has sets of living addresses.
+    for (family, table) in [(NftFamily::Inet, "sexton"), (NftFamily::Netdev, "somebody")] {
+        let set = &mut state.nft.value.sets[0];
+        (set.family, set.table) = (family, table.to_owned());
+        assert_eq!(short(&judge(&state)), vec![]);
+    }
 }
 
 #[test]
@@ -546,4 +553,13 @@ fn a_finished_pods_address_is_its_own_until_its_sandbox_is_gone() {
         judge(&state).iter().map(|f| f.verdict).collect::<Vec<_>>(),
         vec![Verdict::Unknown]
     );
+}
+
+#[test]
+fn every_rule_is_found_by_its_name_and_has_a_page() {
+    for rule in crate::rules::ALL {
+        assert_eq!(crate::rules::find(rule.id).map(|found| found.id), Some(rule.id));
+        assert!(rule.page.starts_with(&format!("# {}\n", rule.id)), "{}", rule.id);
+    }
+    assert!(crate::rules::find("no-such-rule").is_none());
 }
