@@ -156,3 +156,67 @@ fn a_connection_to_a_port_of_the_node_is_stale_if_no_pod_of_that_port_answers() 
     };
     assert_eq!(hostport(at_node(8080, beside), ruled), []);
 }
+
+/// What an entry to a Service comes out as, of which 10.10.1.2 is the only endpoint. It has a cluster address, and the node's own as that of
+/// its load balancer; `lb-0` at 10.10.1.3 has the port of the node.
+fn dead_endpoint(to: &str, answered_by: &str, change: impl FnOnce(&mut NodeState)) -> Vec<Verdict> {
+    let mut balancer = pod("lb-0", 2, "10.10.1.3");
+    balancer.ports = vec![host_port(53)];
+    let entry = udp("172.20.0.200", 42001, to, 53, answered_by, 53);
+    let mut state = with_conntrack(node(vec![pod("dns-0", 1, "10.10.1.2"), balancer]), vec![entry]);
+    state.services.value = vec![Service {
+        namespace: "kube-system".to_owned(),
+        name: "kube-dns".to_owned(),
+        cluster_ips: vec!["10.96.0.10".parse().unwrap()],
+        load_balancer_ips: vec!["172.20.0.11".parse().unwrap()],
+        ports: vec![ServicePort {
+            name: "dns".to_owned(),
+            port: 53,
+            node_port: None,
+            proto: Proto::Udp,
+        }],
+        ..Service::default()
+    }];
+    state.endpoint_slices.value = vec![EndpointSlice {
+        namespace: "kube-system".to_owned(),
+        name: "kube-dns-1".to_owned(),
+        service: Some("kube-dns".to_owned()),
+        endpoints: vec![Endpoint {
+            addresses: vec!["10.10.1.2".parse().unwrap()],
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: None,
+            pod: None,
+            pod_uid: None,
+        }],
+        ports: vec![EndpointPort {
+            name: "dns".to_owned(),
+            port: Some(53),
+            proto: Proto::Udp,
+        }],
+        ..EndpointSlice::default()
+    }];
+    change(&mut state);
+    let found = Judge::new(&state, None, &Settings::default(), now()).all();
+    let found = found.iter().filter(|f| f.rule == "conntrack-udp-dead-endpoint");
+    found.map(|f| f.verdict).collect()
+}
+
+#[test]
+fn a_connection_to_a_service_is_stale_if_no_endpoint_answers() {
+    let nothing = |_: &mut NodeState| {};
+    let (vip, host) = ("10.96.0.10", "172.20.0.11");
+    assert_eq!(dead_endpoint(vip, "10.10.1.9", nothing), [Verdict::Stale]);
+    assert_eq!(dead_endpoint(vip, "10.10.1.2", nothing), []);
+    // The node's own address as the load balancer's: the Pod with that port of the node may answer there, and only there.
+    assert_eq!(dead_endpoint(host, "10.10.1.3", nothing), []);
+    assert_eq!(dead_endpoint(host, "10.10.1.9", nothing), [Verdict::Stale]);
+    assert_eq!(dead_endpoint(vip, "10.10.1.3", nothing), [Verdict::Stale]);
+    // A Pod that is gone from the API and whose sandbox is ready answers still.
+    let zombie = |state: &mut NodeState| {
+        let gone = pod("dns-9", 9, "10.10.1.9");
+        state.runtime.value.sandboxes.push(sandbox(&gone, id("20b1e")));
+    };
+    assert_eq!(dead_endpoint(vip, "10.10.1.9", zombie), [Verdict::Unknown]);
+}
