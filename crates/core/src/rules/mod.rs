@@ -24,6 +24,8 @@ mod living_tests;
 #[cfg(test)]
 mod nft_tests;
 #[cfg(test)]
+mod npl_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::{
