@@ -195,7 +195,6 @@ fn dead_endpoint(to: &str, answered_by: &str, change: impl FnOnce(&mut NodeState
             port: Some(53),
             proto: Proto::Udp,
         }],
-        ..EndpointSlice::default()
     }];
     change(&mut state);
     let found = Judge::new(&state, None, &Settings::default(), now()).all();
