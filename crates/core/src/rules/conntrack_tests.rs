@@ -160,6 +160,15 @@ fn a_connection_to_a_port_of_the_node_is_stale_if_no_pod_of_that_port_answers() 
 /// What an entry to a Service comes out as, of which 10.10.1.2 is the only endpoint. It has a cluster address, and the node's own as that of
 /// its load balancer; `lb-0` at 10.10.1.3 has the port of the node.
 fn dead_endpoint(to: &str, answered_by: &str, change: impl FnOnce(&mut NodeState)) -> Vec<Verdict> {
+    of_a_service("conntrack-udp-dead-endpoint", to, answered_by, change)
+}
+
+fn of_a_service(
+    rule: &str,
+    to: &str,
+    answered_by: &str,
+    change: impl FnOnce(&mut NodeState),
+) -> Vec<Verdict> {
     let mut balancer = pod("lb-0", 2, "10.10.1.3");
     balancer.ports = vec![host_port(53)];
     let entry = udp("172.20.0.200", 42001, to, 53, answered_by, 53);
@@ -198,7 +207,7 @@ fn dead_endpoint(to: &str, answered_by: &str, change: impl FnOnce(&mut NodeState
     }];
     change(&mut state);
     let found = Judge::new(&state, None, &Settings::default(), now()).all();
-    let found = found.iter().filter(|f| f.rule == "conntrack-udp-dead-endpoint");
+    let found = found.iter().filter(|f| f.rule == rule);
     found.map(|f| f.verdict).collect()
 }
 
@@ -218,4 +227,25 @@ fn a_connection_to_a_service_is_stale_if_no_endpoint_answers() {
         state.runtime.value.sandboxes.push(sandbox(&gone, id("20b1e")));
     };
     assert_eq!(dead_endpoint(vip, "10.10.1.9", zombie), [Verdict::Unknown]);
+}
+
+#[test]
+fn an_untranslated_connection_is_unknown_without_all_endpoints() {
+    let vip = "10.96.0.10";
+    let of = |part: &dyn Fn(&mut NodeState)| {
+        of_a_service("conntrack-undnatted-vip", vip, vip, |state| {
+            state.conntrack.value.entries[0].flags.unreplied = true;
+            part(state);
+        })
+    };
+    assert_eq!(of(&|_| {}), [Verdict::Stale]);
+    let cut = || Completeness::Partial("cut by a limit".to_owned());
+    assert_eq!(
+        of(&|state| state.endpoint_slices.completeness = cut()),
+        [Verdict::Unknown]
+    );
+    assert_eq!(
+        of(&|state| state.services.completeness = cut()),
+        [Verdict::Unknown]
+    );
 }
