@@ -1,6 +1,6 @@
 //! The answer to "who lives here?", with its reasons.
 
-use crate::finding::{Evidence, Owner, Witness};
+use crate::finding::{Evidence, Owner, Verdict, Witness};
 
 /// The answer to "who lives here?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,16 @@ impl Residence {
     /// True if nobody alive is here, as far as judging goes.
     pub fn is_dead(&self) -> bool {
         matches!(self.standing, Standing::Ended | Standing::Nobody)
+    }
+
+    /// What becomes of an object that is for whoever lives here and for nobody else: nothing where somebody does, stale where nobody
+    /// does.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        match self.standing {
+            Standing::Live => None,
+            Standing::Ended | Standing::Nobody => Some(Verdict::Stale),
+            Standing::Unknown => Some(Verdict::Unknown),
+        }
     }
 
     /// Why it is unknown, or what a repair still needs, as one text; `None` if nothing.

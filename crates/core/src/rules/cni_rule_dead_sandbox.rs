@@ -11,7 +11,6 @@ use crate::{
     marks::{self, CniMark, PORTMAP_UNIT_PREFIX},
     model::{XtChain, XtRule, XtTable},
     plan::{Remedy, XtEdit},
-    roster::Standing,
 };
 
 /// See the page.
@@ -46,14 +45,7 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
 /// bridge's and ptp's masquerade in nftables: a rule an address.
 fn judge_nft(judge: &Judge<'_>, unit: &NftUnit<'_>) -> Option<Finding> {
     let (residence, born) = unit.residence(judge);
-    if residence.standing == Standing::Live {
-        return None;
-    }
-    let verdict = if residence.is_dead() {
-        Verdict::Stale
-    } else {
-        Verdict::Unknown
-    };
+    let verdict = residence.verdict()?;
     let network = unit.mark.network.as_deref().unwrap_or_default();
     let mut evidence = vec![Evidence::new(
         judge.state.nft.source_names(),
@@ -128,14 +120,7 @@ fn judge_rule(
         None => unit::addresses(rule).collect(),
     };
     let residence = judge.container(&mark.network, &mark.container, born.as_ref().map(|b| b.0), named);
-    if residence.standing == Standing::Live {
-        return None;
-    }
-    let verdict = if residence.is_dead() {
-        Verdict::Stale
-    } else {
-        Verdict::Unknown
-    };
+    let verdict = residence.verdict()?;
     let mut evidence = vec![Evidence::new(
         &table.source,
         format!(

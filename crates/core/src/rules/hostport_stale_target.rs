@@ -61,14 +61,7 @@ fn judge_unit(
         born.as_ref().map(|b| b.0),
         unit.addresses(),
     );
-    if residence.standing == Standing::Live {
-        return None;
-    }
-    let verdict = if residence.is_dead() {
-        Verdict::Stale
-    } else {
-        Verdict::Unknown
-    };
+    let verdict = residence.verdict()?;
     let mut evidence = vec![Evidence::new(
         &table.source,
         format!("the rule names container {}", mark.container),

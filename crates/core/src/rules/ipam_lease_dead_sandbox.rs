@@ -32,14 +32,7 @@ fn judge(judge: &Judge<'_>) -> Vec<Finding> {
 
 fn judge_lease(judge: &Judge<'_>, lease: &Lease) -> Option<Finding> {
     let residence = judge.container(&lease.network, &lease.container, lease.modified_at, [lease.ip]);
-    if residence.standing == Standing::Live {
-        return None;
-    }
-    let mut verdict = if residence.is_dead() {
-        Verdict::Stale
-    } else {
-        Verdict::Unknown
-    };
+    let mut verdict = residence.verdict()?;
     let mut why_not = residence.why_not_repair();
     let mut evidence = vec![Evidence::new(
         &lease.path,

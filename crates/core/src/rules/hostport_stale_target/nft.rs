@@ -129,14 +129,7 @@ fn judge_unit(
     ports: &Ports<'_>,
 ) -> Option<Finding> {
     let (residence, born) = unit.residence(judge);
-    if residence.standing == Standing::Live {
-        return None;
-    }
-    let verdict = if residence.is_dead() {
-        Verdict::Stale
-    } else {
-        Verdict::Unknown
-    };
+    let verdict = residence.verdict()?;
     let source = judge.state.nft.source_names();
     let mut evidence = vec![Evidence::new(
         &source,
