@@ -139,18 +139,8 @@ mod tests {
 
     fn rule(family: NftFamily, table: &str, chain: &str, comment: &str) -> NftRule {
         NftRule {
-            family,
-            table: table.to_owned(),
-            chain: chain.to_owned(),
-            handle: None,
             comment: Some(comment.to_owned()),
-            proto: None,
-            destination: None,
-            dports: Vec::new(),
-            dnat: None,
-            target: None,
-            text: String::new(),
-            raw: None,
+            ..NftRule::bare(family, table, chain, String::new())
         }
     }
 

@@ -196,6 +196,24 @@ pub struct NftRule {
 }
 
 impl NftRule {
+    /// A rule of which nothing is known but its place and its text.
+    pub fn bare(family: NftFamily, table: &str, chain: &str, text: String) -> Self {
+        Self {
+            family,
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            handle: None,
+            comment: None,
+            proto: None,
+            destination: None,
+            dports: Vec::new(),
+            dnat: None,
+            target: None,
+            text,
+            raw: None,
+        }
+    }
+
     /// The rule with its place, as `nft add rule` takes it.
     pub fn placed(&self) -> String {
         format!("{} {} {} {}", self.family, self.table, self.chain, self.text)

@@ -128,7 +128,7 @@ fn add(state: &mut NftState, kind: &str, value: Value) -> Result<(), String> {
         "rule" => {
             let object: Rule = read(value)?;
             let family = family(&object.family)?;
-            let mut rule = rule::bare(family, &object.table, &object.chain, String::new());
+            let mut rule = NftRule::bare(family, &object.table, &object.chain, String::new());
             for statement in &object.expr {
                 add_statement(&mut rule, statement);
             }

@@ -1,30 +1,12 @@
 //! What a rule matches and does, out of its words.
 
-use sexton_core::model::{Dnat, NftFamily, NftRule, PortRange, Proto};
+use sexton_core::model::{Dnat, NftRule, PortRange, Proto};
 
 use super::{
     lex::{Kind, Token},
     value::port,
 };
 use crate::addr::parse_ip;
-
-/// A rule of which nothing is known but its place and its text.
-pub(super) fn bare(family: NftFamily, table: &str, chain: &str, text: String) -> NftRule {
-    NftRule {
-        family,
-        table: table.to_owned(),
-        chain: chain.to_owned(),
-        handle: None,
-        comment: None,
-        proto: None,
-        destination: None,
-        dports: Vec::new(),
-        dnat: None,
-        target: None,
-        text,
-        raw: None,
-    }
-}
 
 /// Fills in what the words of a rule, or of one of its statements, tell.
 pub(super) fn fill(rule: &mut NftRule, tokens: &[Token<'_>]) {

@@ -2,7 +2,7 @@
 
 use std::iter::Peekable;
 
-use sexton_core::model::{NftChain, NftElement, NftFamily, NftSet, NftState, NftValue, Problem};
+use sexton_core::model::{NftChain, NftElement, NftFamily, NftRule, NftSet, NftState, NftValue, Problem};
 
 use super::{
     family,
@@ -308,7 +308,7 @@ impl<'t> Parser<'t, '_> {
         if text.contains('\n') {
             text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         }
-        let mut rule = rule::bare(family, table, chain, text);
+        let mut rule = NftRule::bare(family, table, chain, text);
         rule::fill(&mut rule, &tokens);
         rule.handle = handle;
         self.state.rules.push(rule);

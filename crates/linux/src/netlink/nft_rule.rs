@@ -50,18 +50,9 @@ pub(super) fn rule(
 ) -> NftRule {
     let expressions = info.expressions();
     let mut out = NftRule {
-        family,
-        table: info.table.clone(),
-        chain: info.chain.clone(),
         handle: Some(info.handle),
         comment: info.comment_text.clone(),
-        proto: None,
-        destination: None,
-        dports: Vec::new(),
-        dnat: None,
-        target: None,
-        text: String::new(),
-        raw: None,
+        ..NftRule::bare(family, &info.table, &info.chain, String::new())
     };
     let mut held: HashMap<u32, Held> = HashMap::new();
     for expression in &expressions {
