@@ -139,6 +139,45 @@ pub(crate) fn npl_table(rules: Vec<XtRule>) -> XtTable {
     ])
 }
 
+/// A Service of UDP port 53 that has no address yet.
+pub(crate) fn dns_service(namespace: &str, name: &str) -> Service {
+    Service {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ports: vec![ServicePort {
+            name: "dns".to_owned(),
+            port: 53,
+            node_port: None,
+            proto: Proto::Udp,
+        }],
+        ..Service::default()
+    }
+}
+
+/// The endpoints of such a Service.
+pub(crate) fn dns_slice(namespace: &str, service: &str, addresses: &[&str]) -> EndpointSlice {
+    let endpoint = |address: &&str| Endpoint {
+        addresses: vec![ip(address)],
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        pod: None,
+        pod_uid: None,
+    };
+    EndpointSlice {
+        namespace: namespace.to_owned(),
+        name: format!("{service}-1"),
+        service: Some(service.to_owned()),
+        endpoints: addresses.iter().map(endpoint).collect(),
+        ports: vec![EndpointPort {
+            name: "dns".to_owned(),
+            port: Some(53),
+            proto: Proto::Udp,
+        }],
+    }
+}
+
 pub(crate) fn udp(client: &str, sport: u16, to: &str, dport: u16, from: &str, reply_port: u16) -> CtEntry {
     CtEntry {
         proto: Proto::Udp,
@@ -251,21 +290,13 @@ pub(crate) fn nft_rule(
     text: &str,
 ) -> NftRule {
     NftRule {
-        family,
-        table: table.to_owned(),
-        chain: chain.to_owned(),
         handle: Some(handle),
         comment: Some(comment.to_owned()),
-        proto: None,
-        destination: None,
-        dports: Vec::new(),
-        dnat: None,
-        target: None,
-        text: format!("{text} comment \"{comment}\""),
         raw: Some(NftRaw {
             expressions: format!("{handle:02x}"),
             userdata: None,
         }),
+        ..NftRule::bare(family, table, chain, format!("{text} comment \"{comment}\""))
     }
 }
 

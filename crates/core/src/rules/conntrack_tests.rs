@@ -174,37 +174,11 @@ fn of_a_service(
     let entry = udp("172.20.0.200", 42001, to, 53, answered_by, 53);
     let mut state = with_conntrack(node(vec![pod("dns-0", 1, "10.10.1.2"), balancer]), vec![entry]);
     state.services.value = vec![Service {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns".to_owned(),
-        cluster_ips: vec!["10.96.0.10".parse().unwrap()],
-        load_balancer_ips: vec!["172.20.0.11".parse().unwrap()],
-        ports: vec![ServicePort {
-            name: "dns".to_owned(),
-            port: 53,
-            node_port: None,
-            proto: Proto::Udp,
-        }],
-        ..Service::default()
+        cluster_ips: vec![ip("10.96.0.10")],
+        load_balancer_ips: vec![ip("172.20.0.11")],
+        ..dns_service("kube-system", "kube-dns")
     }];
-    state.endpoint_slices.value = vec![EndpointSlice {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns-1".to_owned(),
-        service: Some("kube-dns".to_owned()),
-        endpoints: vec![Endpoint {
-            addresses: vec!["10.10.1.2".parse().unwrap()],
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            pod: None,
-            pod_uid: None,
-        }],
-        ports: vec![EndpointPort {
-            name: "dns".to_owned(),
-            port: Some(53),
-            proto: Proto::Udp,
-        }],
-    }];
+    state.endpoint_slices.value = vec![dns_slice("kube-system", "kube-dns", &["10.10.1.2"])];
     change(&mut state);
     let found = Judge::new(&state, None, &Settings::default(), now()).all();
     let found = found.iter().filter(|f| f.rule == rule);

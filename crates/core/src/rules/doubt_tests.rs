@@ -226,36 +226,10 @@ fn a_translation_whose_port_was_not_understood_may_be_the_one_that_seems_to_be_m
 #[test]
 fn of_two_services_with_one_external_address_each_may_serve_its_connections() {
     let service = |name: &str| Service {
-        namespace: "edge".to_owned(),
-        name: name.to_owned(),
         external_ips: vec![ip("203.0.113.7")],
-        ports: vec![ServicePort {
-            name: "dns".to_owned(),
-            port: 53,
-            node_port: None,
-            proto: Proto::Udp,
-        }],
-        ..Service::default()
+        ..dns_service("edge", name)
     };
-    let slice = |name: &str, address: &str| EndpointSlice {
-        namespace: "edge".to_owned(),
-        name: format!("{name}-1"),
-        service: Some(name.to_owned()),
-        endpoints: vec![Endpoint {
-            addresses: vec![ip(address)],
-            ready: true,
-            serving: true,
-            terminating: false,
-            node: None,
-            pod: None,
-            pod_uid: None,
-        }],
-        ports: vec![EndpointPort {
-            name: "dns".to_owned(),
-            port: Some(53),
-            proto: Proto::Udp,
-        }],
-    };
+    let slice = |name: &str, address: &str| dns_slice("edge", name, &[address]);
     let entry = |from: &str| udp("172.20.0.200", 40000, "203.0.113.7", 53, from, 53);
     let pods = vec![pod("a-0", 1, "10.10.1.2"), pod("b-0", 2, "10.10.1.3")];
     let mut state = with_conntrack(node(pods), vec![entry("10.10.1.2"), entry("10.10.1.3")]);

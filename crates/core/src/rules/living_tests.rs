@@ -22,42 +22,9 @@ fn since(before: &NodeState, after: &NodeState) -> Vec<Finding> {
 
 fn dns(vip: &str) -> Service {
     Service {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns".to_owned(),
         cluster_ips: vec![ip("10.96.0.10")],
         load_balancer_ips: vec![ip(vip)],
-        ports: vec![ServicePort {
-            name: "dns".to_owned(),
-            port: 53,
-            node_port: None,
-            proto: Proto::Udp,
-        }],
-        ..Service::default()
-    }
-}
-
-fn dns_slice(addresses: &[&str]) -> EndpointSlice {
-    EndpointSlice {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns-1".to_owned(),
-        service: Some("kube-dns".to_owned()),
-        endpoints: addresses
-            .iter()
-            .map(|address| Endpoint {
-                addresses: vec![ip(address)],
-                ready: true,
-                serving: true,
-                terminating: false,
-                node: None,
-                pod: None,
-                pod_uid: None,
-            })
-            .collect(),
-        ports: vec![EndpointPort {
-            name: "dns".to_owned(),
-            port: Some(53),
-            proto: Proto::Udp,
-        }],
+        ..dns_service("kube-system", "kube-dns")
     }
 }
 
@@ -82,7 +49,7 @@ fn dns_node() -> NodeState {
     let entry = udp("10.10.1.200", 40000, "10.96.0.10", 53, "10.10.1.3", 53);
     let mut state = with_conntrack(with_tables(node(pods), vec![nat(vec![proxy])]), vec![entry]);
     state.services.value = vec![dns("203.0.113.7")];
-    state.endpoint_slices.value = vec![dns_slice(&["10.10.1.2"])];
+    state.endpoint_slices.value = vec![dns_slice("kube-system", "kube-dns", &["10.10.1.2"])];
     state
 }
 
@@ -107,7 +74,7 @@ fn a_service_at_the_nodes_own_address_and_the_host_port_behind_it_are_both_alive
     ];
     let mut state = with_conntrack(with_tables(node(pods), vec![nat(vec![proxy])]), entries);
     state.services.value = vec![dns("172.20.0.11")];
-    state.endpoint_slices.value = vec![dns_slice(&["10.10.1.2"])];
+    state.endpoint_slices.value = vec![dns_slice("kube-system", "kube-dns", &["10.10.1.2"])];
     assert_eq!(verdicts(&judge(&state)), vec![]);
     // The same without the Services: who serves the port cannot be told.
     state.services = Facts::default();

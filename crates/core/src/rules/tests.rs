@@ -170,27 +170,12 @@ fn living(homes: &[Home]) -> NodeState {
     let mut state = with_conntrack(with_tables(node(pods), vec![nat(chains)]), entries);
     state.ipam.value.leases = leases;
     state.services.value = vec![Service {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns".to_owned(),
         cluster_ips: vec![ip("10.96.0.10")],
-        ports: vec![ServicePort {
-            name: "dns".to_owned(),
-            port: 53,
-            node_port: None,
-            proto: Proto::Udp,
-        }],
-        ..Service::default()
+        ..dns_service("kube-system", "kube-dns")
     }];
     state.endpoint_slices.value = vec![EndpointSlice {
-        namespace: "kube-system".to_owned(),
-        name: "kube-dns-1".to_owned(),
-        service: Some("kube-dns".to_owned()),
         endpoints,
-        ports: vec![EndpointPort {
-            name: "dns".to_owned(),
-            port: Some(53),
-            proto: Proto::Udp,
-        }],
+        ..dns_slice("kube-system", "kube-dns", &[])
     }];
     state
 }
