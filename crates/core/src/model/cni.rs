@@ -8,7 +8,7 @@ use super::{ContainerId, PodName, PodUid, Timestamp};
 
 /// A host-local lease: the file `<data dir>/<network>/<address>`, which holds the container ID, CR LF and the
 /// interface's name. Source: containernetworking/plugins, `plugins/ipam/host-local/backend/disk`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The file's path.
     pub path: String,

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{Act, Probe, Remedy, XtEdit};
+use super::{Act, NftEdit, NftElementAt, NftRuleAt, Probe, Remedy, XtEdit};
 use crate::{
     finding::{Finding, XtPlace},
-    model::CtEntry,
+    model::{CtTuple, Lease, NftFamily, Proto},
 };
 
 /// An act that is being put together, with the findings that it mends.
@@ -22,6 +22,7 @@ pub(super) struct Draft<'a> {
 enum Named {
     Chain(String),
     Rule(String),
+    Element(NftElementAt),
     Probe(Probe),
 }
 
@@ -50,9 +51,17 @@ impl<'a> Drafts<'a> {
             findings: vec![finding],
             named: HashSet::new(),
         };
-        if let Act::XtRestore { edit } = &mut draft.act {
-            *edit = XtEdit::of(edit.place.clone());
-            draft.join(remedy);
+        // What the first one names is known to the next: it is joined to nothing.
+        match &mut draft.act {
+            Act::XtRestore { edit } => {
+                *edit = XtEdit::of(edit.place.clone());
+                draft.join(remedy);
+            }
+            Act::NftEdit { edit } => {
+                *edit = NftEdit::of(edit.family, edit.table.clone());
+                draft.join(remedy);
+            }
+            _ => {}
         }
         if matches!(remedy, Remedy::Xt(_) | Remedy::Nft(_) | Remedy::Conntrack(_)) {
             self.open.push(self.all.len());
@@ -79,25 +88,18 @@ impl Draft<'_> {
                 // A rule that is there twice is taken away twice; all else is named once.
                 edit.delete.extend(more.delete.iter().cloned());
                 edit.replaced += more.replaced;
-                let chains = more.drop_chains.iter();
-                edit.drop_chains.extend(
-                    chains
-                        .filter(|c| named.insert(Named::Chain((*c).clone())))
-                        .cloned(),
-                );
-                let rules = more.add.iter();
-                edit.add
-                    .extend(rules.filter(|r| named.insert(Named::Rule((*r).clone()))).cloned());
-                let probes = more.probes.iter();
-                edit.probes.extend(
-                    probes
-                        .filter(|p| named.insert(Named::Probe((*p).clone())))
-                        .cloned(),
-                );
+                once(named, &mut edit.drop_chains, &more.drop_chains, Named::Chain);
+                once(named, &mut edit.add, &more.add, Named::Rule);
+                once(named, &mut edit.probes, &more.probes, Named::Probe);
                 true
             }
             (Act::NftEdit { edit }, Remedy::Nft(more)) if edit.same_table(more) => {
-                edit.merge(more);
+                // No two findings take away one rule, and no two one element. Only an undo puts rules back.
+                edit.delete.extend(more.delete.iter().cloned());
+                edit.delete_elements.extend(more.delete_elements.iter().cloned());
+                edit.replaced += more.replaced;
+                once(named, &mut edit.add_elements, &more.add_elements, Named::Element);
+                once(named, &mut edit.probes, &more.probes, Named::Probe);
                 true
             }
             (Act::ConntrackDelete { entries }, Remedy::Conntrack(entry)) => {
@@ -109,16 +111,24 @@ impl Draft<'_> {
     }
 }
 
+/// Adds what was not named before.
+fn once<T: Clone>(named: &mut HashSet<Named>, all: &mut Vec<T>, more: &[T], name: fn(T) -> Named) {
+    let new = more.iter().filter(|item| named.insert(name((*item).clone())));
+    all.extend(new.cloned());
+}
+
 /// The parts of a step's act that are still right by a fresh judgement, as one act, and which findings they mend; `None` if no part is.
 ///
 /// A finding whose remedy is no longer the planned one is left out: what it asks for now was never reviewed.
 pub(crate) fn narrow(planned: &Act, fresh: &[&Finding]) -> (Option<Act>, Vec<usize>) {
     let mut drafts = Drafts::default();
     let mut kept = Vec::new();
-    let scope = Scope::of(planned);
+    let reviewed: HashSet<Part<'_>> = parts(planned).into_iter().collect();
     for (index, finding) in fresh.iter().enumerate() {
         let Some(remedy) = &finding.remedy else { continue };
-        if scope.covers(remedy) {
+        let act = remedy.act();
+        let asked = parts(&act);
+        if !asked.is_empty() && asked.iter().all(|part| reviewed.contains(part)) {
             drafts.add(remedy, finding);
             kept.push(index);
         }
@@ -126,83 +136,80 @@ pub(crate) fn narrow(planned: &Act, fresh: &[&Finding]) -> (Option<Act>, Vec<usi
     (drafts.all.into_iter().next().map(|draft| draft.act), kept)
 }
 
-/// A planned act, so that its parts are found at once.
-enum Scope<'a> {
-    Xt {
-        place: &'a XtPlace,
-        delete: HashSet<&'a str>,
-        add: HashSet<&'a str>,
-        drop_chains: HashSet<&'a str>,
-    },
-    Conntrack(HashSet<Tracked<'a>>),
-    Other(&'a Act),
+/// One thing that an act does, in every value that makes it what it is: what a reviewed plan must name before it is done.
+#[derive(PartialEq, Eq, Hash)]
+enum Part<'a> {
+    Xt(Verb, &'a XtPlace, &'a str),
+    /// Of a rule of nftables its chain, handle and text; what stands before it may have changed.
+    NftRule(Verb, Table<'a>, &'a str, Option<u64>, &'a str),
+    /// Of an element its set and text.
+    NftElement(Verb, Table<'a>, &'a str, String),
+    /// What makes two readings of a connection one (`CtEntry::is_same`).
+    Tracked(&'a Proto, u16, Option<u32>, &'a CtTuple, &'a CtTuple),
+    Lease(Verb, &'a Lease),
 }
 
-/// What makes two readings of a connection one (`CtEntry::is_same`).
-type Tracked<'a> = (
-    &'a crate::model::Proto,
-    u16,
-    Option<u32>,
-    &'a crate::model::CtTuple,
-    &'a crate::model::CtTuple,
-);
+type Table<'a> = (NftFamily, &'a str);
 
-fn tracked(entry: &CtEntry) -> Tracked<'_> {
-    (&entry.proto, entry.zone, entry.id, &entry.original, &entry.reply)
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Verb {
+    Add,
+    Delete,
+    Drop,
+    Make,
 }
 
-impl<'a> Scope<'a> {
-    fn of(act: &'a Act) -> Self {
-        let set = |lines: &'a [String]| lines.iter().map(String::as_str).collect();
-        match act {
-            Act::XtRestore { edit } => Self::Xt {
-                place: &edit.place,
-                delete: set(&edit.delete),
-                add: set(&edit.add),
-                drop_chains: set(&edit.drop_chains),
-            },
-            Act::ConntrackDelete { entries } => Self::Conntrack(entries.iter().map(tracked).collect()),
-            other => Self::Other(other),
+fn parts(act: &Act) -> Vec<Part<'_>> {
+    match act {
+        Act::XtRestore { edit } => [
+            (Verb::Delete, &edit.delete),
+            (Verb::Add, &edit.add),
+            (Verb::Drop, &edit.drop_chains),
+            (Verb::Make, &edit.new_chains),
+        ]
+        .into_iter()
+        .flat_map(|(verb, lines)| lines.iter().map(move |line| Part::Xt(verb, &edit.place, line)))
+        .collect(),
+        Act::NftEdit { edit } => {
+            let table = (edit.family, edit.table.as_str());
+            let rules = [(Verb::Delete, &edit.delete), (Verb::Add, &edit.add)];
+            let rules = rules.into_iter().flat_map(|(verb, all)| {
+                all.iter().map(move |NftRuleAt { rule, .. }| {
+                    Part::NftRule(verb, table, &rule.chain, rule.handle, &rule.text)
+                })
+            });
+            let elements = [
+                (Verb::Delete, &edit.delete_elements),
+                (Verb::Add, &edit.add_elements),
+            ];
+            let elements = elements.into_iter().flat_map(|(verb, all)| {
+                all.iter()
+                    .map(move |at| Part::NftElement(verb, table, &at.set, at.element.text()))
+            });
+            rules.chain(elements).collect()
         }
-    }
-
-    /// True if a remedy is a part of the act, in every value.
-    fn covers(&self, remedy: &Remedy) -> bool {
-        let within =
-            |part: &[String], whole: &HashSet<&str>| part.iter().all(|line| whole.contains(line.as_str()));
-        match (self, remedy) {
-            (
-                Self::Xt {
-                    place,
-                    delete,
-                    add,
-                    drop_chains,
-                },
-                Remedy::Xt(part),
-            ) => {
-                **place == part.place
-                    && within(&part.delete, delete)
-                    && within(&part.add, add)
-                    && within(&part.drop_chains, drop_chains)
-            }
-            (Self::Conntrack(entries), Remedy::Conntrack(entry)) => entries.contains(&tracked(entry)),
-            (
-                Self::Other(Act::NftDeleteElement {
-                    family,
-                    table,
-                    set,
-                    element,
-                }),
-                Remedy::NftElement {
-                    family: f,
-                    table: t,
-                    set: s,
-                    element: e,
-                },
-            ) => family == f && table == t && set == s && element.text() == e.text(),
-            (Self::Other(Act::NftEdit { edit }), Remedy::Nft(part)) => edit.covers(part),
-            (Self::Other(Act::LeaseQuarantine { lease }), Remedy::Lease(other)) => lease == other,
-            _ => false,
-        }
+        Act::NftDeleteElement {
+            family,
+            table,
+            set,
+            element,
+        } => vec![Part::NftElement(
+            Verb::Delete,
+            (*family, table),
+            set,
+            element.text(),
+        )],
+        Act::NftAddElement {
+            family,
+            table,
+            set,
+            element,
+        } => vec![Part::NftElement(Verb::Add, (*family, table), set, element.text())],
+        Act::ConntrackDelete { entries } => entries
+            .iter()
+            .map(|e| Part::Tracked(&e.proto, e.zone, e.id, &e.original, &e.reply))
+            .collect(),
+        Act::LeaseQuarantine { lease } => vec![Part::Lease(Verb::Delete, lease)],
+        Act::LeaseRestore { lease } => vec![Part::Lease(Verb::Add, lease)],
     }
 }

@@ -17,7 +17,7 @@ pub struct NftRuleAt {
 }
 
 /// An element of a set or map.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NftElementAt {
     /// The set.
     pub set: String,
@@ -166,45 +166,5 @@ impl NftEdit {
             add_elements: self.delete_elements.clone(),
             ..Self::of(self.family, self.table.clone())
         })
-    }
-
-    /// Joins another edit of the same table. What is asked for twice is done once.
-    pub fn merge(&mut self, other: &Self) {
-        fn join<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
-            for item in more {
-                if !all.contains(item) {
-                    all.push(item.clone());
-                }
-            }
-        }
-        // No two findings take away one rule, and no two one element.
-        self.delete.extend(other.delete.iter().cloned());
-        self.delete_elements.extend(other.delete_elements.iter().cloned());
-        join(&mut self.add, &other.add);
-        join(&mut self.add_elements, &other.add_elements);
-        join(&mut self.probes, &other.probes);
-        self.replaced += other.replaced;
-    }
-
-    /// True if another edit is a part of this one, in every value. What stands before a rule may have changed.
-    pub(super) fn covers(&self, part: &Self) -> bool {
-        let rules = |part: &[NftRuleAt], whole: &[NftRuleAt]| {
-            let held = |at: &NftRuleAt| {
-                whole
-                    .iter()
-                    .any(|w| w.rule.handle == at.rule.handle && w.rule.is_same(&at.rule))
-            };
-            part.iter().all(held)
-        };
-        let elements = |part: &[NftElementAt], whole: &[NftElementAt]| {
-            let same =
-                |a: &NftElementAt, b: &NftElementAt| a.set == b.set && a.element.text() == b.element.text();
-            part.iter().all(|at| whole.iter().any(|w| same(w, at)))
-        };
-        self.same_table(part)
-            && rules(&part.delete, &self.delete)
-            && rules(&part.add, &self.add)
-            && elements(&part.delete_elements, &self.delete_elements)
-            && elements(&part.add_elements, &self.add_elements)
     }
 }
