@@ -7,7 +7,7 @@ use std::{collections::HashMap, io::BufRead};
 
 use sexton_core::model::{IpSet, IpSetMember, Problem};
 
-use crate::{problems::Problems, text::Lines};
+use crate::problems::{Problems, each_line};
 
 /// Reads the listing as a stream, a line in memory.
 ///
@@ -16,32 +16,17 @@ pub fn parse(reader: impl BufRead, path: &str) -> (Vec<IpSet>, Vec<Problem>) {
     let mut sets: Vec<IpSet> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut problems = Problems::new(path);
-    let mut lines = Lines::new(reader);
-    let mut last = 0;
-    while let Some(line) = lines.next() {
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => {
-                problems.push(last + 1, format!("the file cannot be read on: {error}"));
-                break;
-            }
-        };
-        last = usize::try_from(line.number).unwrap_or(usize::MAX);
-        if line.too_long {
-            problems.push(last, "the line is too long".to_owned());
-            continue;
-        }
-        let text = String::from_utf8_lossy(line.bytes);
+    each_line(reader, &mut problems, |last, text, problems| {
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') || text == "COMMIT" {
-            continue;
+            return;
         }
         let mut words = text.splitn(4, ' ');
         match (words.next(), words.next(), words.next()) {
             (Some("create" | "-N"), Some(name), Some(kind)) if !name.is_empty() && !kind.is_empty() => {
                 if places.contains_key(name) {
                     problems.push(last, format!("the set {name:?} is made twice"));
-                    continue;
+                    return;
                 }
                 places.insert(name.to_owned(), sets.len());
                 sets.push(IpSet {
@@ -68,7 +53,7 @@ pub fn parse(reader: impl BufRead, path: &str) -> (Vec<IpSet>, Vec<Problem>) {
                 );
             }
         }
-    }
+    });
     (sets, problems.finish())
 }
 

@@ -10,7 +10,10 @@ use std::{
 
 use sexton_core::model::{Family, IpvsForward, IpvsServer, IpvsService, IpvsVirtual, Problem, Proto};
 
-use crate::{addr::parse_ip, problems::Problems, text::Lines};
+use crate::{
+    addr::parse_ip,
+    problems::{Problems, each_line},
+};
 
 /// Reads the listing as a stream, a line in memory.
 ///
@@ -19,33 +22,18 @@ use crate::{addr::parse_ip, problems::Problems, text::Lines};
 pub fn parse(reader: impl BufRead, path: &str) -> (Vec<IpvsVirtual>, Vec<Problem>) {
     let mut out: Vec<IpvsVirtual> = Vec::new();
     let mut problems = Problems::new(path);
-    let mut lines = Lines::new(reader);
-    let mut last = 0;
     // Whether the line before was of a virtual server that could be read, or of one of its real servers.
     let mut inside = false;
-    while let Some(line) = lines.next() {
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => {
-                problems.push(last + 1, format!("the file cannot be read on: {error}"));
-                break;
-            }
-        };
-        last = usize::try_from(line.number).unwrap_or(usize::MAX);
-        if line.too_long {
-            problems.push(last, "the line is too long".to_owned());
-            continue;
-        }
-        let text = String::from_utf8_lossy(line.bytes);
+    each_line(reader, &mut problems, |last, text, problems| {
         let words: Vec<&str> = text.split_whitespace().collect();
         let read = match words.as_slice() {
-            [] | ["IP", "Virtual", "Server", ..] | ["->", "RemoteAddress:Port", ..] => continue,
-            ["Prot", "LocalAddress:Port", "Scheduler", ..] => continue,
+            [] | ["IP", "Virtual", "Server", ..] | ["->", "RemoteAddress:Port", ..] => return,
+            ["Prot", "LocalAddress:Port", "Scheduler", ..] => return,
             ["Prot", ..] => Err("statistics tell no real server's weight; `ipvsadm -Ln` does".to_owned()),
             ["->", rest @ ..] if inside => server_of_list(rest).map(Line::Server),
             ["-a", rest @ ..] if inside => server_of_save(rest, out.last()).map(Line::Server),
             // One problem is enough for a virtual server and all that is its own.
-            ["->" | "-a", ..] if !out.is_empty() || last > 1 => continue,
+            ["->" | "-a", ..] if !out.is_empty() || last > 1 => return,
             ["-A", rest @ ..] => virtual_of_save(rest).map(Line::Virtual),
             [kind @ ("TCP" | "UDP" | "SCTP" | "FWM"), rest @ ..] => {
                 virtual_of_list(kind, rest).map(Line::Virtual)
@@ -72,7 +60,7 @@ pub fn parse(reader: impl BufRead, path: &str) -> (Vec<IpvsVirtual>, Vec<Problem
                 problems.push(last, what);
             }
         }
-    }
+    });
     (out, problems.finish())
 }
 
