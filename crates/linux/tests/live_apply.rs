@@ -7,25 +7,13 @@ mod common;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use common::{feed, in_own_netns, observe, run, try_run, unsupported};
+use common::{done, feed, in_own_netns, node, observe, run, try_run, unsupported};
 use rustix::fs::{FlockOperation, flock};
 use sexton_core::finding::XtPlace;
 use sexton_core::model::{CtEntry, Family, NftElement, NftFamily, Proto, XtVariant};
 use sexton_core::node::{Applied, Node as _, Probed};
 use sexton_core::plan::{Act, Probe, XtEdit};
-use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions};
-
-fn node() -> LinuxNode {
-    LinuxNode::open(LinuxOptions {
-        api: ApiAccess::Off,
-        ..LinuxOptions::default()
-    })
-    .unwrap()
-}
-
-fn done() -> Applied {
-    Applied::Done { skipped: Vec::new() }
-}
+use sexton_linux::{Kinds, LinuxNode};
 
 /// The two programs of a variant and family, and an address of the family by its last part.
 struct Tool {

@@ -6,12 +6,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{feed, in_own_netns, observe, run, try_run, unsupported};
+use common::{done, feed, in_own_netns, node, observe, run, try_run, unsupported};
 use sexton_core::marks;
 use sexton_core::model::{NftElement, NftRule, NftState, NftValue, Proto};
 use sexton_core::node::{Applied, Node as _};
 use sexton_core::plan::{Act, NftEdit, NftElementAt, NftRuleAt};
-use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions};
+use sexton_linux::Kinds;
 
 /// The transactions of containernetworking/plugins for two containers, in its words
 /// (`plugins/meta/portmap/portmap_nftables.go`, `pkg/ip/ipmasq_nftables_linux.go` and its test).
@@ -48,18 +48,6 @@ add rule inet cni_plugins_masquerade masq_checks ip saddr == 192.168.1.1 ip dadd
 add rule inet cni_plugins_masquerade masq_checks ip saddr == 192.168.1.2 ip daddr != 192.168.1.0/24 masquerade comment "6fd94d501e58f0aa-d750b2c8f0f25d5f, net: unit-test, if: eth0, id: two"
 add rule inet cni_plugins_masquerade masq_checks ip6 saddr == 2001:db8::2 ip6 daddr != 2001:db8::/64 masquerade comment "6fd94d501e58f0aa-d750b2c8f0f25d5f, net: unit-test, if: eth0, id: two"
 "#;
-
-fn node() -> LinuxNode {
-    LinuxNode::open(LinuxOptions {
-        api: ApiAccess::Off,
-        ..LinuxOptions::default()
-    })
-    .unwrap()
-}
-
-fn done() -> Applied {
-    Applied::Done { skipped: Vec::new() }
-}
 
 fn ruleset() -> String {
     run("nft -s list ruleset")

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use sexton_core::model::{Facts, NodeState};
+use sexton_core::node::Applied;
 use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions};
 
 /// Why a live test cannot run here; none where it can.
@@ -71,13 +72,23 @@ pub fn feed(line: &str, input: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Reads some parts of the node that this thread is on, without an API server.
-pub fn observe(kinds: Kinds) -> NodeState {
+/// The node that this thread is on, without an API server.
+pub fn node() -> LinuxNode {
     let options = LinuxOptions {
         api: ApiAccess::Off,
         ..LinuxOptions::default()
     };
-    LinuxNode::open(options).expect("procfs").observe_only(kinds)
+    LinuxNode::open(options).expect("procfs")
+}
+
+/// An act that was done whole.
+pub fn done() -> Applied {
+    Applied::Done { skipped: Vec::new() }
+}
+
+/// Reads some parts of the node that this thread is on, without an API server.
+pub fn observe(kinds: Kinds) -> NodeState {
+    node().observe_only(kinds)
 }
 
 /// The value of a part that must be complete.
