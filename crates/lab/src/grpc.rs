@@ -1,6 +1,7 @@
 //! What the lab's CRI servers share: gRPC over a Unix socket, by hand-written messages and without generated code.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::http::{Request, Response};
 use tokio::net::{UnixListener, UnixStream};
@@ -8,14 +9,17 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic_prost::ProstCodec;
-use tower::Service;
 
-/// Answers on every connection of `listener` by `service`, as long as its event loop runs.
-pub(crate) async fn serve<S>(listener: UnixListener, service: S)
+/// Answers every call on every connection of `listener` by `route`, as long as its event loop runs.
+pub(crate) async fn serve<T, F>(listener: UnixListener, all: Arc<T>, route: fn(Arc<T>, Request<Body>) -> F)
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send,
+    T: Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
 {
+    let service = tower::service_fn(move |request| {
+        let answer = route(all.clone(), request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
     let incoming = futures::stream::unfold(listener, |listener| async {
         let accepted: std::io::Result<UnixStream> = listener.accept().await.map(|(stream, _)| stream);
         Some((accepted, listener))

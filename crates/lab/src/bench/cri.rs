@@ -1,14 +1,11 @@
 //! A runtime that answers for sleeping sandboxes, each status after a set time, as a real one needs some.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{Request, Response};
-use futures::future::BoxFuture;
 use serde_json::json;
 use sexton_linux::cri::proto::{
     ListContainersRequest, ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox,
@@ -19,7 +16,6 @@ use sexton_linux::cri::proto::{
 use tokio::net::UnixListener;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tower::Service;
 
 use super::{pod_ip, pod_uid, sandbox_id};
 use crate::error::LabError;
@@ -52,38 +48,22 @@ pub(super) fn start(socket: &Path, pids: Vec<u32>) -> Result<tokio::runtime::Run
     };
     let by_id = (0..pids.len()).map(|pod| (sandbox_id(pod), pod)).collect();
     let all = Arc::new(Sandboxes { pids, by_id });
-    runtime.spawn(serve(listener, Cri(all)));
+    runtime.spawn(serve(listener, all, route));
     Ok(runtime)
 }
 
-#[derive(Clone)]
-struct Cri(Arc<Sandboxes>);
-
-impl Service<Request<Body>> for Cri {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let all = self.0.clone();
-        Box::pin(async move {
-            let path = request.uri().path().to_owned();
-            Ok(match path.rsplit('/').next().unwrap_or_default() {
-                "Version" => answer(request, all, version).await,
-                "Status" => answer(request, all, status).await,
-                "ListPodSandbox" => answer(request, all, list).await,
-                "ListContainers" => answer(request, all, containers).await,
-                "PodSandboxStatus" => {
-                    tokio::time::sleep(ANSWER).await;
-                    answer(request, all, one).await
-                }
-                other => Status::unimplemented(format!("the bench's runtime has no {other}")).into_http(),
-            })
-        })
+async fn route(all: Arc<Sandboxes>, request: Request<Body>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    match path.rsplit('/').next().unwrap_or_default() {
+        "Version" => answer(request, all, version).await,
+        "Status" => answer(request, all, status).await,
+        "ListPodSandbox" => answer(request, all, list).await,
+        "ListContainers" => answer(request, all, containers).await,
+        "PodSandboxStatus" => {
+            tokio::time::sleep(ANSWER).await;
+            answer(request, all, one).await
+        }
+        other => Status::unimplemented(format!("the bench's runtime has no {other}")).into_http(),
     }
 }
 

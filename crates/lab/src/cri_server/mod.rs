@@ -6,13 +6,10 @@
 mod cni;
 mod sandboxes;
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{Request, Response};
-use futures::future::BoxFuture;
 use sexton_linux::cri::proto::{
     ListContainersRequest, ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox,
     PodSandboxStatusRequest, PodSandboxStatusResponse, RuntimeCondition, RuntimeStatus, StatusRequest,
@@ -21,7 +18,6 @@ use sexton_linux::cri::proto::{
 use tokio::net::UnixListener;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tower::Service;
 
 use crate::cri::{IdRequest, Nothing, RunPodSandboxRequest, RunPodSandboxResponse};
 use crate::error::LabError;
@@ -64,7 +60,7 @@ impl CriServer {
             let _entered = runtime.enter();
             UnixListener::from_std(listener).map_err(error)?
         };
-        runtime.spawn(serve(listener, Cri(sandboxes)));
+        runtime.spawn(serve(listener, sandboxes, route));
         Ok(Self {
             runtime: Some(runtime),
         })
@@ -87,39 +83,21 @@ impl Drop for CriServer {
 }
 
 /// The service `runtime.v1.RuntimeService`, as far as a kubelet of the lab and a reader need it.
-#[derive(Clone)]
-struct Cri(Arc<Sandboxes>);
-
-impl Service<Request<Body>> for Cri {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let all = self.0.clone();
-        Box::pin(async move {
-            let path = request.uri().path().to_owned();
-            Ok(
-                match path
-                    .strip_prefix("/runtime.v1.RuntimeService/")
-                    .unwrap_or_default()
-                {
-                    "Version" => answer(request, all, version).await,
-                    "Status" => answer(request, all, status).await,
-                    "ListPodSandbox" => answer(request, all, list).await,
-                    "PodSandboxStatus" => answer(request, all, one).await,
-                    "ListContainers" => answer(request, all, containers).await,
-                    "RunPodSandbox" => answer(request, all, run).await,
-                    "StopPodSandbox" => answer(request, all, stop).await,
-                    "RemovePodSandbox" => answer(request, all, remove).await,
-                    other => Status::unimplemented(format!("the lab's runtime has no {other}")).into_http(),
-                },
-            )
-        })
+async fn route(all: Arc<Sandboxes>, request: Request<Body>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    match path
+        .strip_prefix("/runtime.v1.RuntimeService/")
+        .unwrap_or_default()
+    {
+        "Version" => answer(request, all, version).await,
+        "Status" => answer(request, all, status).await,
+        "ListPodSandbox" => answer(request, all, list).await,
+        "PodSandboxStatus" => answer(request, all, one).await,
+        "ListContainers" => answer(request, all, containers).await,
+        "RunPodSandbox" => answer(request, all, run).await,
+        "StopPodSandbox" => answer(request, all, stop).await,
+        "RemovePodSandbox" => answer(request, all, remove).await,
+        other => Status::unimplemented(format!("the lab's runtime has no {other}")).into_http(),
     }
 }
 
