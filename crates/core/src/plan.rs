@@ -387,7 +387,7 @@ pub struct Plan {
     pub live: bool,
     /// The steps.
     pub steps: Vec<Step>,
-    /// Findings with a step that were left out, with why (share limit, `--limit`).
+    /// Findings with a step that were left out, with why (share limit, `--limit`, an answer between the two readings).
     pub left_out: Vec<LeftOut>,
     /// SHA-256 over all of the above, to notice an edit by accident. It is no signature.
     pub seal: String,
@@ -467,7 +467,7 @@ impl Choice {
         self.tier == Some(tier) || self.rules.iter().any(|r| r == rule)
     }
 
-    fn takes(&self, finding: &Finding) -> bool {
+    pub(crate) fn takes(&self, finding: &Finding) -> bool {
         let tier = crate::rules::find(finding.rule).map_or(0, |r| r.tier);
         let namespace = finding.owner.as_ref().map(|o| o.namespace.as_str());
         self.takes_rule(finding.rule, tier)
@@ -558,6 +558,14 @@ pub fn make(
     };
     plan.seal = plan.compute_seal();
     plan
+}
+
+impl Plan {
+    /// Names further findings that are not in the plan, and seals it again.
+    pub fn leave_out(&mut self, more: impl IntoIterator<Item = LeftOut>) {
+        self.left_out.extend(more);
+        self.seal = self.compute_seal();
+    }
 }
 
 fn reason(findings: &[&Finding]) -> String {

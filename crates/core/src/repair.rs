@@ -18,7 +18,7 @@ use crate::{
     judge::Judge,
     model::{NftRule, NodeState, Timestamp},
     node::{Applied, Node, Probed},
-    plan::{self, Act, Choice, Plan, PlannedFinding, Remedy, Step},
+    plan::{self, Act, Choice, LeftOut, Plan, PlannedFinding, Remedy, Step},
     settings::Settings,
 };
 pub use journal::{Journal, JournalError, Outcome, Record};
@@ -126,7 +126,7 @@ pub fn round(node: &mut dyn Node, journal: &mut dyn Journal, order: Order<'_>) -
     journal.append(&begin).map_err(stop)?;
     let (mut repaired, acts) = take_steps(node, journal, &plan, &first, settings)?;
     let proofs = if probe { prove(node, &acts) } else { Vec::new() };
-    let (state, remaining) = look_again(node, journal, &mut repaired, &acts, settings)?;
+    let (state, remaining) = look_again(node, journal, &mut repaired, &acts, &first, settings)?;
     for proof in &proofs {
         if let Probed::Lost(why) = &proof.seen {
             mark_unproved(&mut repaired, &proof.probe, why);
@@ -163,7 +163,48 @@ fn plan_of_two_readings(
     // What only one of two readings shows is in motion.
     let mut twice = judge(&second, Some(&first), settings, now);
     twice.retain(|finding| seen.contains(&finding.id(&second.identity.name)));
-    Ok((plan::make(&second, &twice, choice, settings, now), first))
+    let mut plan = plan::make(&second, &twice, choice, settings, now);
+    let vetoed = vetoed(&second, &twice, settings, now);
+    let vetoed = vetoed
+        .iter()
+        .filter(|(finding, _)| choice.takes(finding) && seen.contains(&finding.id(&second.identity.name)));
+    plan.leave_out(vetoed.map(|(finding, why)| LeftOut {
+        finding: PlannedFinding::of(finding, &second.identity.name),
+        why: why.clone(),
+    }));
+    Ok((plan, first))
+}
+
+/// What a reading alone would let us repair, and what happened since the one before forbids, with why (law 7): `judged` is the judgement that
+/// knows of both.
+fn vetoed(
+    state: &NodeState,
+    judged: &[Finding],
+    settings: &Settings,
+    now: Timestamp,
+) -> Vec<(Finding, String)> {
+    let node = &state.identity.name;
+    let by_id: BTreeMap<String, &Finding> = judged.iter().map(|f| (f.id(node), f)).collect();
+    let alone = judge(state, None, settings, now).into_iter();
+    alone
+        .filter(|finding| finding.action() == Action::Repair)
+        .filter_map(|finding| {
+            let why = match by_id.get(&finding.id(node)) {
+                None => ANSWERED.to_owned(),
+                Some(known) if known.action() == Action::Repair => return None,
+                Some(known) => why_not(known),
+            };
+            Some((finding, why))
+        })
+        .collect()
+}
+
+/// Why an object is no longer found to be wrong by a judgement that knows of the reading before.
+const ANSWERED: &str = "somebody answered there between the two readings (a reply counter grew)";
+
+fn why_not(finding: &Finding) -> String {
+    let why = finding.why_not_repair.clone();
+    why.unwrap_or_else(|| format!("now {}", finding.verdict))
 }
 
 /// Judges again and applies, step by step: the outcome of each finding, and the acts that are done.
@@ -187,7 +228,7 @@ fn take_steps(
         }
         let state = node.observe();
         let fresh = judge(&state, Some(first), settings, node.now());
-        let (act, outcomes) = still_right(step, &fresh, &state);
+        let (act, outcomes) = still_right(step, &fresh, &state, settings, node.now());
         repaired.extend(outcomes);
         let Some((act, kept)) = act else { continue };
         let outcome = carry_out(node, journal, step.number, &act)?;
@@ -213,8 +254,16 @@ fn still_right(
     step: &Step,
     fresh: &[Finding],
     state: &NodeState,
+    settings: &Settings,
+    now: Timestamp,
 ) -> (Option<(Act, Vec<Repaired>)>, Vec<Repaired>) {
     let node = &state.identity.name;
+    let gone = |planned: &PlannedFinding| !fresh.iter().any(|f| f.id(node) == planned.id);
+    let vetoed = if step.findings.iter().any(gone) {
+        vetoed(state, fresh, settings, now)
+    } else {
+        Vec::new()
+    };
     let mut right = Vec::new();
     let mut outcomes = Vec::new();
     let mut settle = |finding: &PlannedFinding, outcome| {
@@ -228,12 +277,9 @@ fn still_right(
     for planned in &step.findings {
         match fresh.iter().find(|f| f.id(node) == planned.id) {
             Some(finding) if finding.action() == Action::Repair => right.push((planned, finding)),
-            Some(finding) => {
-                let why = finding
-                    .why_not_repair
-                    .clone()
-                    .unwrap_or_else(|| format!("now {}", finding.verdict));
-                settle(planned, Outcome::JudgedDifferently(why));
+            Some(finding) => settle(planned, Outcome::JudgedDifferently(why_not(finding))),
+            None if vetoed.iter().any(|(finding, _)| finding.id(node) == planned.id) => {
+                settle(planned, Outcome::JudgedDifferently(ANSWERED.to_owned()));
             }
             None if still_there(&step.act, &planned.object, state) => {
                 settle(
@@ -400,9 +446,11 @@ fn look_again(
     journal: &mut dyn Journal,
     repaired: &mut [Repaired],
     acts: &[Act],
+    first: &NodeState,
     settings: &Settings,
 ) -> Result<(NodeState, Vec<Finding>), RepairError> {
     let mut before: Option<NodeState> = None;
+    let mut remaining = Vec::new();
     let looks = if acts.is_empty() { &LOOKS[..0] } else { &LOOKS[..] };
     for (number, pause) in looks.iter().enumerate() {
         let last = number + 1 == looks.len();
@@ -434,11 +482,17 @@ fn look_again(
             let writer = writer.unwrap_or_else(|| "a writer that left no name".to_owned());
             item.outcome = Outcome::CameBack(format!("made again by {writer}"));
         }
+        remaining = findings;
         before = Some(state);
     }
-    let state = before.unwrap_or_else(|| node.observe());
-    let remaining = judge(&state, None, settings, node.now());
-    Ok((state, remaining))
+    Ok(match before {
+        Some(state) => (state, remaining),
+        None => {
+            let state = node.observe();
+            let remaining = judge(&state, Some(first), settings, node.now());
+            (state, remaining)
+        }
+    })
 }
 
 fn touches(act: &Act, remedy: &Remedy) -> bool {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    model::{PortRange, Proto, XtMatch, XtRule},
+    finding::Verdict,
+    model::{CtEntry, PortRange, Proto, XtMatch, XtRule},
     sim::SimNode,
     testkit::*,
 };
@@ -284,9 +285,9 @@ fn a_connection_in_flight_is_taken_away_twice() {
     );
 }
 
-struct CtEntryWithId(crate::model::CtEntry, u32);
+struct CtEntryWithId(CtEntry, u32);
 
-impl From<CtEntryWithId> for crate::model::CtEntry {
+impl From<CtEntryWithId> for CtEntry {
     fn from(CtEntryWithId(entry, id): CtEntryWithId) -> Self {
         Self {
             id: Some(id),
@@ -628,18 +629,28 @@ fn a_rule_that_stands_twice_is_taken_away_twice() {
     assert!(!rules_of(&node.state).iter().any(|l| l.contains("10.10.1.23")));
 }
 
-/// The address of the incident's dead Pod answers between the two readings of a round.
+/// A connection to the incident's dead Pod, with so many answers.
+fn answered(packets: u64) -> CtEntry {
+    let mut entry = udp("172.20.0.200", 40000, "172.20.0.11", 61001, "10.10.1.23", 5061);
+    entry.proto = Proto::Tcp;
+    entry.reply_count = Some(crate::model::Direction { packets, bytes: 0 });
+    entry
+}
+
+/// The incident's node, whose dead Pod's address has so many answers at the second reading, four at the first.
+fn answering(later: u64) -> SimNode {
+    let state = with_conntrack(incident(), vec![answered(4)]);
+    SimNode::new(state, now()).at_reading(2, move |state| {
+        state.conntrack.value.entries = vec![answered(later)];
+    })
+}
+
 #[test]
 fn a_reviewed_plan_is_refused_too_where_somebody_answered_between_the_readings() {
-    let answered = |packets| {
-        let mut entry = udp("172.20.0.200", 40000, "172.20.0.11", 61001, "10.10.1.23", 5061);
-        entry.proto = Proto::Tcp;
-        entry.reply_count = Some(crate::model::Direction { packets, bytes: 0 });
-        entry
-    };
     let settings = Settings::default();
     for (later, outcome) in [(4, true), (5, false)] {
-        let state = with_conntrack(incident(), vec![answered(4)]);
+        let mut node = answering(later);
+        let state = node.state.clone();
         let plan = plan::make(
             &state,
             &Judge::new(&state, None, &settings, now()).all(),
@@ -647,9 +658,6 @@ fn a_reviewed_plan_is_refused_too_where_somebody_answered_between_the_readings()
             &settings,
             now(),
         );
-        let mut node = SimNode::new(state, now()).at_reading(2, move |state| {
-            state.conntrack.value.entries = vec![answered(later)];
-        });
         let order = Order {
             settings: &settings,
             choice: &tier1(),
@@ -659,6 +667,76 @@ fn a_reviewed_plan_is_refused_too_where_somebody_answered_between_the_readings()
         let done = round(&mut node, &mut Memory::default(), order).unwrap();
         assert_eq!(done.is_good(), outcome, "{:?}", done.repaired);
         assert_eq!(node.applied.is_empty(), !outcome);
+    }
+}
+
+/// Law 18: what a reading alone would have repaired is named with the reason, and is no success.
+#[test]
+fn what_answered_between_the_readings_is_named_and_left() {
+    let mut node = answering(5);
+    let done = run(&mut node, &mut Memory::default()).unwrap();
+    assert_eq!((done.plan.steps.len(), node.applied.len()), (0, 0));
+    assert!(!done.is_good());
+    let left: BTreeSet<(&str, &str)> = done
+        .plan
+        .left_out
+        .iter()
+        .map(|left| (left.finding.rule.as_str(), left.why.as_str()))
+        .collect();
+    let why = "somebody lives at 10.10.1.23 although no Pod of the API has it";
+    assert_eq!(left, BTreeSet::from([("npl-stale-target", why)]));
+    assert_eq!(done.plan.left_out.len(), 4);
+    // Nor is it called a thing that was not chosen afterwards.
+    let verdicts: BTreeSet<Verdict> = done.remaining.iter().map(|f| f.verdict).collect();
+    assert_eq!(verdicts, BTreeSet::from([Verdict::Unknown]));
+    // The same connection in silence stops nothing.
+    let mut node = answering(4);
+    let done = run(&mut node, &mut Memory::default()).unwrap();
+    assert!(done.is_good(), "{:?}", done.repaired);
+    assert_eq!(done.plan.left_out, []);
+}
+
+/// A connection that answers is no finding at all at the second reading; the round still says why it was left.
+#[test]
+fn a_connection_that_answers_is_named_too() {
+    let counted = |entry: &mut CtEntry, packets| {
+        entry.reply_count = Some(crate::model::Direction { packets, bytes: 0 });
+    };
+    let only_connections = Choice {
+        rules: vec!["conntrack-hostport-stale".to_owned()],
+        ..Choice::default()
+    };
+    let settings = Settings::default();
+    let mut state = crowded();
+    let dead: Vec<String> = Judge::new(&state, None, &settings, now())
+        .all()
+        .iter()
+        .filter(|f| f.rule == "conntrack-hostport-stale")
+        .map(|f| f.object.text())
+        .collect();
+    assert!(!dead.is_empty());
+    state
+        .conntrack
+        .value
+        .entries
+        .iter_mut()
+        .for_each(|entry| counted(entry, 4));
+    for (later, left) in [(4, 0), (5, dead.len())] {
+        let mut node = SimNode::new(state.clone(), now()).at_reading(2, move |state| {
+            let entries = state.conntrack.value.entries.iter_mut();
+            entries.for_each(|entry| counted(entry, later));
+        });
+        let order = Order {
+            settings: &settings,
+            choice: &only_connections,
+            plan: None,
+            probe: false,
+        };
+        let done = round(&mut node, &mut Memory::default(), order).unwrap();
+        let whys: Vec<&str> = done.plan.left_out.iter().map(|left| left.why.as_str()).collect();
+        assert_eq!(whys, vec![ANSWERED; left]);
+        assert_eq!(done.is_good(), left == 0);
+        assert_eq!(node.applied.is_empty(), left > 0);
     }
 }
 
