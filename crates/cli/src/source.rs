@@ -13,7 +13,7 @@ use sexton_core::{
     model::{CtEntry, NodeState, Proto, Timestamp, Unread},
 };
 use sexton_formats::bundle;
-use sexton_linux::{ApiAccess, LinuxNode, LinuxOptions};
+use sexton_linux::{ApiAccess, LinuxNode, LinuxOptions, Tracked};
 
 use crate::{
     args::SourceArgs,
@@ -70,7 +70,11 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr], replies: bool) -
         },
     };
     let asked = asked.to_vec();
-    let only_udp = asked.is_empty();
+    let tracked = match (asked.is_empty(), replies) {
+        (false, _) => Tracked::Every,
+        (true, false) => Tracked::Udp,
+        (true, true) => Tracked::UdpAndReplies,
+    };
     // Which Services there are is not known while the table is read: all of UDP is kept.
     let keep = move |entry: &CtEntry| {
         entry.proto == Proto::Udp
@@ -91,8 +95,7 @@ pub fn open_live(args: &SourceArgs, asked: &[std::net::IpAddr], replies: bool) -
         cni_config_dirs: vec![cni_conf_dir.clone()],
         cni_data_dir: cni_data_dir.join("networks"),
         cni_cache_dir: cni_data_dir.join("results"),
-        only_udp,
-        replies,
+        tracked,
         keep_conntrack: Some(Arc::new(keep)),
         ..LinuxOptions::default()
     };

@@ -27,4 +27,4 @@ pub use command::CommandError;
 pub use kinds::Kinds;
 pub use netlink::NetlinkError;
 pub use node::{LinuxNode, OpenError};
-pub use options::{ApiAccess, KeepConntrack, LinuxOptions};
+pub use options::{ApiAccess, KeepConntrack, LinuxOptions, Tracked};

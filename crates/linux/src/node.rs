@@ -13,7 +13,7 @@ use sexton_core::model::{
 use crate::apply::Hands;
 use crate::kinds::Kinds;
 use crate::netlink::{self, TableName, WantedConntrack};
-use crate::options::{KeepConntrack, LinuxOptions};
+use crate::options::{KeepConntrack, LinuxOptions, Tracked};
 use crate::procs::Processes;
 use crate::source::{Watch, chain};
 use crate::xtables::{self, XtReading};
@@ -367,11 +367,15 @@ fn read_conntrack(options: &LinuxOptions, ipv6: &dyn Fn() -> bool) -> Facts<Conn
         );
     }
     let accounting = netlink::accounting(proc);
-    let replies = options.replies && accounting == Some(true);
-    let wanted = if options.only_udp && !replies {
-        WantedConntrack::UdpOfBoth(ipv6)
-    } else {
+    let every = match options.tracked {
+        Tracked::Every => true,
+        Tracked::Udp => false,
+        Tracked::UdpAndReplies => accounting == Some(true),
+    };
+    let wanted = if every {
         WantedConntrack::Every
+    } else {
+        WantedConntrack::UdpOfBoth(ipv6)
     };
     let keep_all: KeepConntrack = std::sync::Arc::new(|_| true);
     let keep = options.keep_conntrack.as_ref().unwrap_or(&keep_all);

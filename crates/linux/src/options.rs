@@ -52,13 +52,23 @@ pub struct LinuxOptions {
     pub proc: PathBuf,
     /// How long one source may take.
     pub deadline: Duration,
-    /// Ask the kernel for tracked connections of UDP only, and for IPv6's only where it leads anywhere. They are all that the rules look at.
-    pub only_udp: bool,
-    /// Ask for every one all the same where the kernel counts replies: a growing count of any protocol is a sign of life, for
-    /// which a repair reads twice.
-    pub replies: bool,
+    /// Which tracked connections the kernel is asked for.
+    pub tracked: Tracked,
     /// Which entries of connection tracking are kept of those; `None` keeps all.
     pub keep_conntrack: Option<KeepConntrack>,
+}
+
+/// Tracked connections to ask the kernel for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracked {
+    /// All of them.
+    #[default]
+    Every,
+    /// Those of UDP, and of IPv6 only where it leads anywhere: all that the rules look at.
+    Udp,
+    /// The same, and every one where the kernel counts replies (`nf_conntrack_acct`): a growing count of any protocol is a sign of life,
+    /// for which a repair reads twice.
+    UdpAndReplies,
 }
 
 impl Default for LinuxOptions {
@@ -81,8 +91,7 @@ impl Default for LinuxOptions {
             cni_cache_dir: "/var/lib/cni/results".into(),
             proc: "/proc".into(),
             deadline: Duration::from_secs(15),
-            only_udp: false,
-            replies: false,
+            tracked: Tracked::Every,
             keep_conntrack: None,
         }
     }
@@ -100,8 +109,7 @@ impl fmt::Debug for LinuxOptions {
             .field("cni_cache_dir", &self.cni_cache_dir)
             .field("proc", &self.proc)
             .field("deadline", &self.deadline)
-            .field("only_udp", &self.only_udp)
-            .field("replies", &self.replies)
+            .field("tracked", &self.tracked)
             .field("keep_conntrack", &self.keep_conntrack.is_some())
             .finish_non_exhaustive()
     }

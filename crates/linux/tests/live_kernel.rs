@@ -475,7 +475,7 @@ fn conntrack_is_what_conntrack_lists() {
 
         let options = LinuxOptions {
             api: ApiAccess::Off,
-            only_udp: true,
+            tracked: sexton_linux::Tracked::Udp,
             ..LinuxOptions::default()
         };
         // The kernel is asked for UDP alone, of every zone; of IPv6 once it leads anywhere.

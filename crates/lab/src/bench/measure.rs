@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions};
+use sexton_linux::{ApiAccess, Kinds, LinuxNode, LinuxOptions, Tracked};
 
 use super::{cri, kernel, objects};
 use crate::api::Api;
@@ -233,7 +233,7 @@ impl Bench<'_> {
 fn kernel_alone() -> Result<f64, LabError> {
     let options = LinuxOptions {
         api: ApiAccess::Off,
-        only_udp: true,
+        tracked: Tracked::Udp,
         ..LinuxOptions::default()
     };
     let failed = |error| LabError::State(format!("the node cannot be read: {error}"));
