@@ -279,6 +279,9 @@ pub struct UndoArgs {
     /// Where journals are kept.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sexton")]
     pub state_dir: PathBuf,
+    /// How to print what became of each act.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ListFormat,
     /// Where from.
     #[command(flatten)]
     pub source: SourceArgs,

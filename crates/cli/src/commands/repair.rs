@@ -103,6 +103,10 @@ fn show(node: &mut sexton_linux::LinuxNode, args: &RepairArgs, reviewed: Option<
         }
     };
     emit(None, |out| {
+        if args.output == ListFormat::Json {
+            serde_json::to_writer_pretty(&mut *out, &plan)?;
+            return Ok(writeln!(out)?);
+        }
         super::plan::write_plan(&plan, out)?;
         let next = if plan.steps.is_empty() {
             "There is nothing to repair."
