@@ -11,7 +11,7 @@ use live::{Ran, audit, changes, findings, node_with, repair, sexton, snapshot, t
 use serde_json::{Value, json};
 use sexton_core::judge::Judge;
 use sexton_core::model::{NodeState, Timestamp};
-use sexton_core::plan::{self, Choice};
+use sexton_core::plan::{self, Choice, NftElementAt};
 use sexton_core::settings::Settings;
 use sexton_lab::snapshot::Snapshot;
 use sexton_lab::truth::TargetPath;
@@ -76,6 +76,23 @@ fn asked_for(plan: &Value, variant: Variant) -> Vec<String> {
                 let comment = act["element"]["comment"].as_str().unwrap();
                 lines.push(format!("- nft -s list ruleset: |comment \"{comment}\""));
             }
+            "nft-edit" => {
+                let all = |key: &str| act[key].as_array().cloned().unwrap_or_default();
+                let line = |sign: char, at: &Value| {
+                    let text = at["text"].as_str().unwrap();
+                    format!("{sign} nft -s list ruleset: |{text}")
+                };
+                lines.extend(all("delete").iter().map(|at| line('-', at)));
+                for (sign, key) in [('-', "delete_elements"), ('+', "add_elements")] {
+                    lines.extend(all(key).iter().map(|at| {
+                        let element: NftElementAt = serde_json::from_value(at.clone()).unwrap();
+                        format!(
+                            "{sign} nft -s list ruleset: \t\telement {}",
+                            element.element.text()
+                        )
+                    }));
+                }
+            }
             other => panic!("an act without a check: {other}"),
         }
     }
@@ -99,6 +116,7 @@ fn only_the_plan(before: &Snapshot, after: &Snapshot, plan: &Value, variant: Var
         let edits = |key: &str| -> usize {
             let steps = plan["steps"].as_array().unwrap().iter();
             steps
+                .filter(|step| step["act"]["do"] == "xt-restore")
                 .filter_map(|step| step["act"][key].as_array())
                 .map(Vec::len)
                 .sum()
@@ -122,15 +140,6 @@ fn only_the_plan(before: &Snapshot, after: &Snapshot, plan: &Value, variant: Var
         seen.retain(|line| {
             !nft(line) || !(line.contains("\tchain ") || line.trim_end().ends_with(['}', ':']))
         });
-    }
-    // An element that was the last or the first of a list moves its neighbour to another line.
-    let elements = plan["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .any(|step| step["act"]["do"] == "nft-delete-element");
-    if elements {
-        seen.retain(|line| !(nft(line) && line.contains("timeout")));
     }
     // The quarantine's own directories, and host-local's lock file being touched by nobody.
     seen.retain(|line| {

@@ -455,8 +455,10 @@ fn a_recording_is_judged_as_the_node_was() {
             .into_iter()
             .map(|f| format!("{} {}", f.verdict, f.text))
             .collect();
+        // There is no file of nftables among them.
         let mut wanted: Vec<String> = of(&live, &["npl-stale-target"])
             .into_iter()
+            .filter(|f| f.text.starts_with("-A "))
             .map(|f| format!("{} {}", f.verdict, f.text))
             .collect();
         texts.sort();

@@ -149,23 +149,55 @@ fn xtables(text: &str) -> Vec<String> {
 
 /// `nft` output without what runs: how long an element still has.
 fn nft(text: &str) -> Vec<String> {
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| {
-            let mut words: Vec<&str> = Vec::new();
-            let mut skip = false;
-            for word in line.split(' ') {
-                if skip {
-                    skip = false;
-                } else if word == "expires" {
-                    skip = true;
-                } else {
-                    words.push(word);
-                }
-            }
-            words.join(" ")
-        })
-        .collect()
+    let mut lines = Vec::new();
+    // The elements of a set have no order, and where a line breaks says nothing: each gets a line of its own.
+    let mut elements: Option<String> = None;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(list) = &mut elements {
+            list.push(' ');
+            list.push_str(line.trim());
+        } else if let Some(list) = line.trim().strip_prefix("elements = {") {
+            elements = Some(list.trim().to_owned());
+        } else {
+            lines.push(without_expiry(line));
+            continue;
+        }
+        let whole = elements.as_deref().and_then(|list| list.strip_suffix('}'));
+        if let Some(list) = whole {
+            let mut all: Vec<String> = outside_quotes(list)
+                .map(|element| format!("\t\telement {}", without_expiry(element.trim())))
+                .collect();
+            all.sort();
+            lines.append(&mut all);
+            elements = None;
+        }
+    }
+    lines
+}
+
+/// A list of elements, cut at its commas; one in a comment is a part of it.
+fn outside_quotes(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |character| {
+        quoted ^= character == '"';
+        character == ',' && !quoted
+    })
+}
+
+/// The time that an element has left runs.
+fn without_expiry(line: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut skip = false;
+    for word in line.split(' ') {
+        if skip {
+            skip = false;
+        } else if word == "expires" {
+            skip = true;
+        } else {
+            words.push(word);
+        }
+    }
+    words.join(" ")
 }
 
 /// One line an object of `ip -j`, without what changes by itself.
@@ -292,8 +324,17 @@ mod tests {
             ["*nat", ":INPUT ACCEPT"]
         );
         assert_eq!(
-            nft("elements = { 10.0.0.1 timeout 1h expires 59m58s comment \"x\" }"),
-            ["elements = { 10.0.0.1 timeout 1h comment \"x\" }"]
+            nft(concat!(
+                "set a {\n\telements = { 10.0.0.2 timeout 1h expires 59m58s comment \"x, y\", 10.0.0.1 timeout 1h,\n",
+                "\t\t 10.0.0.3 }\n}\n# Warning\n"
+            )),
+            [
+                "set a {",
+                "\t\telement 10.0.0.1 timeout 1h",
+                "\t\telement 10.0.0.2 timeout 1h comment \"x, y\"",
+                "\t\telement 10.0.0.3",
+                "}",
+            ]
         );
         assert_eq!(
             json_lines(

@@ -67,10 +67,10 @@ fn all_faults(variant: Variant, runtime: RuntimeKind) {
             .filter(|expected| expected.rule == rule)
             .count()
     };
-    assert_eq!(count("npl-stale-target"), 4);
+    assert_eq!(count("npl-stale-target"), 6);
     assert_eq!(count("conntrack-hostport-stale"), 4);
     assert_eq!(count("conntrack-udp-dead-endpoint"), 4);
-    assert_eq!(count("ipam-lease-dead-sandbox"), 3);
+    assert_eq!(count("ipam-lease-dead-sandbox"), 4);
     // Each of the protocols has something that lives and something that is broken.
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for works in [true, false] {

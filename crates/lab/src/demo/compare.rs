@@ -139,39 +139,21 @@ fn settle(snapshot: &mut Snapshot, plan: &Plan, truth: &Truth) {
     lines(snapshot, NEIGHBOURS).retain(|line| living.iter().any(|ip| line.contains(ip.as_str())));
 }
 
-/// A ruleset without the tables that `iptables-save` shows, and one line an element.
+/// A ruleset without the tables that `iptables-save` shows.
 fn nft(text: &[String]) -> Vec<String> {
     const XTABLES: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
-    let mut out = Vec::new();
     let mut skip = false;
-    let mut in_elements = false;
-    for line in text {
+    let mut lines = text.to_vec();
+    lines.retain(|line| {
         if let Some(name) = line.strip_prefix("table ") {
             let mut words = name.split(' ');
             let family = words.next().unwrap_or_default();
             let table = words.next().unwrap_or_default();
             skip = matches!(family, "ip" | "ip6") && XTABLES.contains(&table);
         }
-        if skip {
-            continue;
-        }
-        let words = line.trim();
-        let elements = words.strip_prefix("elements = {");
-        in_elements |= elements.is_some();
-        if in_elements {
-            let inner = elements.unwrap_or(words);
-            in_elements = !inner.ends_with('}');
-            let parts = inner.trim_end_matches('}').split(',').map(str::trim);
-            out.extend(
-                parts
-                    .filter(|part| !part.is_empty())
-                    .map(|part| format!("element {part}")),
-            );
-        } else {
-            out.push(line.clone());
-        }
-    }
-    out
+        !skip
+    });
+    lines
 }
 
 fn element_words(element: &NftElement) -> Vec<String> {

@@ -173,7 +173,7 @@ fn make(options: &DemoOptions, show: &mut Show<'_>) -> Result<LabNode, DemoError
     let state = node.path(STATE);
     std::fs::create_dir(&state).map_err(LabError::file("make", &state))?;
     show.step("Stale state, each kind beside something alive that looks almost the same")?;
-    for fault in Fault::ALL {
+    for fault in Fault::DEMO {
         node.fault(fault)?;
         let words = fault
             .to_possible_value()
