@@ -305,8 +305,11 @@ pub struct CollectArgs {
 /// `sexton explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// A rule's name, an address, a container ID, or a finding's ID.
+    /// A rule's name, an address, a Pod (NAMESPACE/NAME), a container ID, or a finding's ID.
     pub what: String,
+    /// How to print it.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ListFormat,
     /// Where from.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -323,6 +323,51 @@ fn an_address_is_explained_with_everything_that_names_it() {
     assert_eq!(code(&nothing), 2);
 }
 
+/// Both lives of a Pod that was made again: where it is now, and what was its own before.
+#[test]
+fn a_pod_is_explained_by_its_name() {
+    let bundle = scenario("demo-node");
+    let bundle = bundle.to_str().unwrap();
+    let text = out(&sexton(["explain", "voice/relay-1", "--bundle", bundle]));
+    let answers: Vec<&str> = text
+        .lines()
+        .filter(|line| line.ends_with("(7b2f106f-a6cb-4a68-8428-3cd05e07ae2e)."))
+        .collect();
+    let address = "10.10.1.4 is alive: Pod voice/relay-1 (7b2f106f-a6cb-4a68-8428-3cd05e07ae2e).";
+    let container = "a25501ef9b038f8256c0268e9dac6b9e59af09572ac4c9c1cc1fd9cad9a1d5c6 is alive: Pod voice/relay-1 \
+                     (7b2f106f-a6cb-4a68-8428-3cd05e07ae2e).";
+    assert_eq!(answers, [address, container]);
+    assert!(!text.contains("127.0.0.1 is"), "{text}");
+    let before = "\n4 findings on what was this Pod's before\n  xt-rule\n    -A ANTREA-NODE-PORT-LOCAL";
+    assert!(text.contains(before), "{text}");
+
+    let json = sexton(["explain", "voice/relay-1", "-o", "json", "--bundle", bundle]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["schema"], "sexton.dev/explain/v1");
+    let standing: Vec<&str> = json["places"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|place| place["standing"].as_str().unwrap())
+        .collect();
+    assert_eq!(standing, ["live", "live"]);
+    let rules: Vec<&str> = json["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(rules, ["npl-stale-target"; 4]);
+
+    let nobody = sexton(["explain", "voice/relay-9", "--bundle", bundle]);
+    assert_eq!(code(&nobody), 2);
+    let said = String::from_utf8_lossy(&nobody.stderr);
+    assert!(
+        said.contains("no source of node worker-a knows a Pod voice/relay-9"),
+        "{said}"
+    );
+}
+
 #[test]
 fn the_twelve_digits_of_a_container_that_crictl_prints_are_enough() {
     let bundle = scenario("ipam-lease-dead-sandbox-positive");

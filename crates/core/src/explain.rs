@@ -1,5 +1,7 @@
 //! Every object of a node that names an address or a container, with the verdict on it, the living ones too.
 
+mod pod;
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
@@ -12,6 +14,8 @@ use crate::{
     plan::Remedy,
     roster::{Residence, Standing},
 };
+
+pub use pod::{PodPlaces, pod};
 
 /// One object that names what was asked for.
 #[derive(Clone, Debug, PartialEq)]
