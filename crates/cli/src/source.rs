@@ -221,3 +221,57 @@ impl bundle::Files for Folder {
         Ok(refused)
     }
 }
+
+/// Files, folders and archives that are of one node together.
+pub struct Paths {
+    paths: Vec<PathBuf>,
+}
+
+impl Paths {
+    /// These, each of which must be there.
+    pub fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        for path in paths {
+            fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+        }
+        Ok(Self {
+            paths: paths.to_vec(),
+        })
+    }
+}
+
+impl bundle::Files for Paths {
+    fn visit(&mut self, visitor: &mut bundle::Visitor<'_>) -> Result<Vec<Unread>, bundle::VisitError> {
+        let mut refused = Vec::new();
+        for path in &self.paths {
+            let shown = path.display().to_string();
+            let failed = |source| bundle::VisitError::Read {
+                after: shown.clone(),
+                source,
+            };
+            let meta = fs::metadata(path).map_err(failed)?;
+            let named = shown.trim_start_matches("./").to_owned();
+            if meta.is_dir() {
+                let mut folder = Folder { root: path.clone() };
+                let prefix = named.trim_end_matches('/');
+                refused.extend(folder.visit(&mut |entry, reader| {
+                    let entry = bundle::FileEntry {
+                        path: format!("{prefix}/{}", entry.path),
+                        ..entry.clone()
+                    };
+                    visitor(&entry, reader)
+                })?);
+                continue;
+            }
+            let entry = bundle::FileEntry {
+                path: named,
+                size: Some(meta.len()),
+                mtime: meta.modified().ok().and_then(|m| Timestamp::try_from(m).ok()),
+            };
+            let mut file = File::open(path).map_err(failed)?;
+            if visitor(&entry, &mut file).is_break() {
+                break;
+            }
+        }
+        Ok(refused)
+    }
+}

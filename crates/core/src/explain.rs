@@ -201,7 +201,62 @@ pub fn mentions_of_address(judge: &Judge<'_>, ip: IpAddr) -> Vec<Mention> {
         all.push("neighbour", &state.neighbours.source_names(), text);
     }
     beside(state, ip, &mut all);
+    in_the_network(judge, ip, &mut all);
     all.out
+}
+
+/// What the adapters own, endpoints of HNS, and flows that were captured.
+fn in_the_network(judge: &Judge<'_>, ip: IpAddr, all: &mut Collector) {
+    let state = judge.state;
+    for list in &state.adapters.value {
+        for (nic, owned) in list.addresses().filter(|(_, owned)| owned.address == ip) {
+            let object = Object::NicAddress {
+                address: ip,
+                nic: nic.name.clone().or_else(|| nic.mac.clone()),
+                name: owned.name.clone(),
+                list: list.path.clone(),
+            };
+            all.push("nic-address", &list.path, object.text());
+        }
+    }
+    let endpoints = state.hns_endpoints.value.iter();
+    for endpoint in endpoints.filter(|endpoint| endpoint.addresses.contains(&ip)) {
+        let of = if endpoint.is_local() {
+            ""
+        } else {
+            " (of another node, or taken away)"
+        };
+        let text = format!("{} {}{of}", endpoint.name, endpoint.id);
+        all.push("hns-endpoint", &state.hns_endpoints.source_names(), text);
+    }
+    const SHOWN: usize = 50;
+    for capture in &state.captures.value {
+        let circulating = capture.destinations.iter().find(|to| to.address == ip);
+        if let Some(to) = circulating {
+            let object = Object::PacketLoop {
+                address: ip,
+                flows: to.flows.iter().map(|flow| flow.key.to_string()).collect(),
+                packets_per_second: to.rate,
+                circulating: to.circulating,
+                circulating_exact: to.circulating_exact,
+                enters: None,
+                leaves: None,
+                capture: capture.path.clone(),
+            };
+            all.push("packet-loop", &capture.path, object.text());
+        }
+        let named = capture.flows.iter();
+        // Those of the loop are named with it.
+        let named = named
+            .filter(|flow| flow.key.source == ip || (flow.key.destination == ip && circulating.is_none()));
+        for flow in named.take(SHOWN) {
+            let rate = flow
+                .rate()
+                .map_or_else(String::new, |rate| format!(", {rate:.0} a second"));
+            let text = format!("{}: {} packets{rate}", flow.key, flow.packets);
+            all.push("flow", &capture.path, text);
+        }
+    }
 }
 
 /// What no rule judges yet: the routing policy, sets of ipset, and IPVS.

@@ -1,7 +1,8 @@
 //! What a rule found: the object as observed, the verdict on it, and the evidence.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -217,6 +218,66 @@ pub enum Object {
         /// Processes inside.
         pids: Vec<u32>,
     },
+    /// Packets that circulate for an address.
+    PacketLoop {
+        /// The address.
+        address: IpAddr,
+        /// Their flows, the busiest first.
+        flows: Vec<String>,
+        /// Packets a second, where the capture has times.
+        packets_per_second: Option<f64>,
+        /// How many packets circulate.
+        circulating: u64,
+        /// False if there may be more.
+        circulating_exact: bool,
+        /// Where they come in.
+        enters: Option<String>,
+        /// Where they go out.
+        leaves: Option<String>,
+        /// The capture that shows it.
+        capture: String,
+    },
+    /// Two adapters, of which one sends what the other receives.
+    CounterPair {
+        /// The file of counters.
+        file: String,
+        /// The adapter that receives.
+        receiver: String,
+        /// The adapter that sends.
+        sender: String,
+        /// Packets a second that come in.
+        received: f64,
+        /// Packets a second that go out.
+        sent: f64,
+    },
+    /// Counters.
+    Counters {
+        /// Their file.
+        file: String,
+    },
+    /// An address that an adapter owns.
+    NicAddress {
+        /// The address.
+        address: IpAddr,
+        /// The adapter.
+        nic: Option<String>,
+        /// What the address is called there.
+        name: Option<String>,
+        /// The list that says so.
+        list: String,
+    },
+    /// A range of Pod addresses.
+    PodRange {
+        /// The range.
+        range: IpNet,
+    },
+    /// The addresses that an adapter owns for Pods.
+    NicPool {
+        /// The adapter.
+        nic: Option<String>,
+        /// The list that says so.
+        list: String,
+    },
 }
 
 impl Object {
@@ -232,6 +293,12 @@ impl Object {
             Self::Sandbox { .. } => "sandbox",
             Self::NplMapping { .. } => "npl-mapping",
             Self::Namespace { .. } => "namespace",
+            Self::PacketLoop { .. } => "packet-loop",
+            Self::CounterPair { .. } => "counter-pair",
+            Self::Counters { .. } => "counters",
+            Self::NicAddress { .. } => "nic-address",
+            Self::PodRange { .. } => "pod-range",
+            Self::NicPool { .. } => "nic-pool",
         }
     }
 
@@ -266,6 +333,34 @@ impl Object {
                 let at = paths.first().map_or("not mounted", String::as_str);
                 format!("net:[{inode}] {at} pids {pids:?}")
             }
+            Self::PacketLoop { flows, .. } => {
+                const SHOWN: usize = 10;
+                let mut lines: Vec<String> = flows.iter().take(SHOWN).cloned().collect();
+                if flows.len() > SHOWN {
+                    lines.push(format!("and {} more flows", flows.len() - SHOWN));
+                }
+                lines.join("\n")
+            }
+            Self::CounterPair {
+                receiver,
+                sender,
+                received,
+                sent,
+                ..
+            } => format!("{receiver} receives {received:.0}/s, {sender} sends {sent:.0}/s"),
+            Self::Counters { file } => file.clone(),
+            Self::NicAddress {
+                address, nic, name, ..
+            } => {
+                let name = name.as_ref().map_or_else(String::new, |name| format!(" ({name}"));
+                let of = nic.as_ref().map_or_else(String::new, |nic| format!(" of {nic}"));
+                match name.is_empty() {
+                    true => format!("{address}{of}"),
+                    false => format!("{address}{name}{of})"),
+                }
+            }
+            Self::PodRange { range } => range.to_string(),
+            Self::NicPool { nic, list } => nic.clone().unwrap_or_else(|| list.clone()),
         }
     }
 
@@ -278,6 +373,9 @@ impl Object {
                 let (o, r) = (&entry.original, &entry.reply);
                 format!("{} {o:?} {r:?} {}", entry.proto, entry.zone)
             }
+            // Flows come and go, and rates change: the address stays.
+            Self::PacketLoop { address, .. } => address.to_string(),
+            Self::CounterPair { receiver, sender, .. } => format!("{receiver} {sender}"),
             _ => self.text(),
         }
     }

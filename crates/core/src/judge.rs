@@ -390,6 +390,21 @@ pub fn object_counts(state: &NodeState) -> BTreeMap<&'static str, u64> {
         state.ipvs.value.iter().map(|v| v.servers.len()).sum(),
     );
     put("namespace", state.namespaces.value.len());
+    let owned = state.adapters.value.iter().flat_map(|list| list.addresses());
+    let owned: HashSet<IpAddr> = owned.map(|(_, owned)| owned.address).collect();
+    put("nic-address", owned.len());
+    put("hns-endpoint", state.hns_endpoints.value.len());
+    put(
+        "counter",
+        state
+            .counters
+            .value
+            .iter()
+            .map(|file| file.counters.series.len())
+            .sum(),
+    );
+    let flows = state.captures.value.iter().map(|capture| capture.totals.flows);
+    put("flow", usize::try_from(flows.sum::<u64>()).unwrap_or(usize::MAX));
     let mappings = state.local_pods().map(|p| match &p.npl {
         NplAnnotation::Entries(entries) => entries.len(),
         _ => 0,

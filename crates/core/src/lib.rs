@@ -19,6 +19,7 @@ pub mod roster;
 pub mod rules;
 pub mod services;
 pub mod settings;
+pub mod traffic;
 
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

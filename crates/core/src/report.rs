@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     finding::{Action, Evidence, Finding, Owner, Verdict, Witness},
     judge::object_counts,
-    model::{Completeness, NodeState, Problem, SourceReport, Timestamp, Unread},
+    model::{Completeness, Facts, NodeState, Problem, SourceReport, Timestamp, Unread},
     plan::{Act, Remedy},
     rules::{Part, Rule},
 };
@@ -170,6 +170,18 @@ pub fn completeness(state: &NodeState, part: Part) -> Completeness {
         Part::Nft => state.nft.completeness.clone(),
         Part::Conntrack => state.conntrack.completeness.clone(),
         Part::Ipam => state.ipam.completeness.clone(),
+        Part::Captures => of_what_is_there(&state.captures),
+        Part::Counters => of_what_is_there(&state.counters),
+        Part::Adapters => of_what_is_there(&state.adapters).max(of_what_is_there(&state.hns_endpoints)),
+    }
+}
+
+/// Of a part that most nodes do not have: one that is not there lacks nothing, one that was cut off does.
+fn of_what_is_there<T>(facts: &Facts<T>) -> Completeness {
+    if facts.reports.is_empty() {
+        Completeness::Complete
+    } else {
+        facts.completeness.clone()
     }
 }
 

@@ -12,13 +12,15 @@ use std::{
 
 mod address;
 mod container;
+mod destination;
 mod residence;
 mod trust;
 
 use crate::{
     finding::Owner,
     model::{
-        CacheEntry, Container, ContainerId, Lease, NodeState, Pod, PodUid, Sandbox, SandboxState, Timestamp,
+        CacheEntry, Container, ContainerId, HnsEndpoint, Lease, NodeState, Pod, PodUid, Sandbox,
+        SandboxState, Timestamp,
     },
     settings::Settings,
 };
@@ -50,6 +52,7 @@ pub struct Roster<'a> {
     leased_ips: HashSet<IpAddr>,
     holders: HashMap<IpAddr, usize>,
     node_ips: HashSet<IpAddr>,
+    endpoints: HashMap<IpAddr, &'a HnsEndpoint>,
     uids: HashMap<&'a PodUid, &'a Pod>,
     ready_uids: HashSet<&'a PodUid>,
     since: Since,
@@ -119,6 +122,10 @@ impl<'a> Roster<'a> {
                 .into_iter()
                 .flat_map(|n| n.addresses.iter().copied()),
         );
+        let local = state.hns_endpoints.value.iter().filter(|e| e.is_local());
+        let endpoints = local
+            .flat_map(|e| e.addresses.iter().map(move |ip| (*ip, e)))
+            .collect();
         let mut roster = Self {
             state,
             settings,
@@ -134,6 +141,7 @@ impl<'a> Roster<'a> {
             leased_ips: state.ipam.value.leases.iter().map(|l| l.ip).collect(),
             holders,
             node_ips,
+            endpoints,
             uids,
             ready_uids,
             since,

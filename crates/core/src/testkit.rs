@@ -254,6 +254,10 @@ pub(crate) fn node(pods: Vec<Pod>) -> NodeState {
         ipam: Facts::complete("host-local", IpamStore::default()),
         cni_cache: Facts::complete("cni-cache", Vec::new()),
         cni_config: Facts::complete("cni-config", Vec::new()),
+        adapters: Facts::default(),
+        hns_endpoints: Facts::default(),
+        captures: Facts::default(),
+        counters: Facts::default(),
         unread: Vec::new(),
         problems: Vec::new(),
     }

@@ -105,7 +105,11 @@ fn what(word: &str) -> anyhow::Result<What> {
 }
 
 fn at_address(judge: &Judge<'_>, ip: IpAddr) -> Place {
-    let residence = judge.roster.address(ip);
+    // An address that an adapter owns is used by an endpoint or by nobody, whatever else is read.
+    let residence = match judge.roster.adapter_of(ip) {
+        Some(_) => judge.roster.destination(ip),
+        None => judge.roster.address(ip),
+    };
     let mut services = judge.state.services.value.iter();
     let answer = match services.find(|s| s.vips().any(|vip| vip == ip)) {
         // No Pod lives at an address that the data plane translates.

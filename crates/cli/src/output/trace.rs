@@ -7,16 +7,13 @@ use owo_colors::{OwoColorize as _, Style};
 use serde::Serialize;
 use sexton_core::{
     finding::{Evidence, Owner, Verdict},
-    model::{Completeness, Problem, Unread},
-    roster::Residence,
-};
-use sexton_formats::{
-    capture::{Destination, Judgement, Outcome, Trace, flags_text},
-    counters::{Counters, Suspicion},
+    judge::Judge,
+    model::{Completeness, CounterFile, Flow, Problem, Unread, flags_text},
+    traffic::{self, Sighting, Suspicion, rank},
 };
 
 use super::count;
-use crate::{args::TraceFormat, commands::trace::rank};
+use crate::args::TraceFormat;
 
 /// The document, `sexton.dev/trace/v1`.
 #[derive(Serialize)]
@@ -77,15 +74,14 @@ struct FlowSeen {
 
 impl Loop {
     /// A destination with its verdict.
-    pub fn new(
-        capture: &str,
-        destination: &Destination,
-        judgement: Judgement,
-        residence: &Residence,
-        enters: Option<String>,
-        leaves: Option<String>,
-    ) -> Self {
-        let flow = |flow: &sexton_formats::capture::Flow| FlowSeen {
+    fn new(one: &Sighting<'_>) -> Self {
+        let Sighting {
+            capture,
+            destination,
+            residence,
+            judgement,
+        } = one;
+        let flow = |flow: &Flow| FlowSeen {
             flow: flow.key.to_string(),
             flags: flow.flags.map(flags_text),
             packets: flow.packets,
@@ -93,10 +89,10 @@ impl Loop {
             packets_per_second: flow.rate(),
         };
         Self {
-            capture: capture.to_owned(),
+            capture: capture.path.clone(),
             address: destination.address,
             verdict: judgement.verdict,
-            text: judgement.text,
+            text: judgement.text.clone(),
             owner: residence.owner.clone(),
             packets: destination.packets,
             packets_per_second: destination.rate,
@@ -105,11 +101,11 @@ impl Loop {
             turns: destination.turns,
             turn_ns: destination.period,
             ttl_falls: destination.ttl_falls,
-            enters,
-            leaves,
+            enters: destination.enters.map(|point| capture.point(point)),
+            leaves: destination.leaves.map(|point| capture.point(point)),
             flows: destination.flows.iter().map(flow).collect(),
-            evidence: judgement.evidence,
-            lacks: judgement.lacks,
+            evidence: judgement.evidence.clone(),
+            lacks: judgement.lacks.clone(),
         }
     }
 }
@@ -128,16 +124,15 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// From what reading it came to.
-    pub fn new(path: &str, outcome: &Outcome, trace: &Trace) -> Self {
+    fn new(capture: &sexton_core::model::Capture) -> Self {
         Self {
-            path: path.to_owned(),
-            frames: outcome.frames,
-            packets: outcome.packets,
-            bytes: outcome.bytes,
-            flows: trace.totals.flows,
-            flows_exact: trace.totals.flows_exact,
-            completeness: outcome.completeness.clone(),
+            path: capture.path.clone(),
+            frames: capture.frames,
+            packets: capture.totals.sightings,
+            bytes: capture.bytes,
+            flows: capture.totals.flows,
+            flows_exact: capture.totals.flows_exact,
+            completeness: capture.completeness.clone(),
         }
     }
 }
@@ -149,6 +144,9 @@ pub struct CountersSeen {
     samples: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<Verdict>,
+    /// Why they are nothing, although they are suspicious.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explained: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     one_sided_cores: Option<bool>,
     evidence: Vec<Evidence>,
@@ -158,51 +156,57 @@ pub struct CountersSeen {
 }
 
 impl CountersSeen {
-    /// From what reading them came to.
-    pub fn new(path: &str, counters: &Counters, suspicion: Suspicion) -> Self {
+    fn new(file: &CounterFile, suspicion: Suspicion, explained: Option<String>) -> Self {
         Self {
-            path: path.to_owned(),
-            samples: counters.times.len(),
-            verdict: suspicion.verdict,
+            path: file.path.clone(),
+            samples: file.counters.times.len(),
+            verdict: suspicion.verdict.filter(|_| explained.is_none()),
+            explained,
             one_sided_cores: suspicion.one_sided,
             evidence: suspicion.evidence,
             lacks: suspicion.lacks,
-            completeness: counters.completeness.clone(),
+            completeness: file.counters.completeness.clone(),
         }
     }
 }
 
 impl Report {
     /// Puts the answer first.
-    pub fn new(
-        node: Option<String>,
-        captures: Vec<Capture>,
-        mut loops: Vec<Loop>,
-        counters: Vec<CountersSeen>,
-        problems: Vec<Problem>,
-        unread: Vec<Unread>,
-    ) -> Self {
-        loops.sort_by(|a, b| rank(b.verdict).cmp(&rank(a.verdict)).then(b.turns.cmp(&a.turns)));
+    pub fn new(judge: &Judge<'_>) -> Self {
+        let state = judge.state;
+        let seen = traffic::sightings(judge);
+        let loops: Vec<Loop> = seen.iter().map(Loop::new).collect();
+        let counters: Vec<CountersSeen> = traffic::suspicions(state)
+            .into_iter()
+            .map(|(file, suspicion)| {
+                let pair = suspicion.pairs.first();
+                let explained = pair.and_then(|pair| traffic::explained(state, &seen, pair));
+                CountersSeen::new(file, suspicion, explained)
+            })
+            .collect();
+        let captures: Vec<Capture> = state.captures.value.iter().map(Capture::new).collect();
         let worst = |verdicts: &mut dyn Iterator<Item = Option<Verdict>>| {
             verdicts.flatten().max_by_key(|v| rank(Some(*v)))
         };
         let of_loops = worst(&mut loops.iter().map(|one| one.verdict));
-        let of_counters = worst(&mut counters.iter().map(|one| one.verdict));
-        // Counters suspect, and a capture that shows nothing is about another moment: both are said.
+        // Counters suspect, and a capture that shows nothing is about another moment: both are said. Where counters cannot tell, a
+        // capture does.
+        let of_counters = worst(&mut counters.iter().map(|one| one.verdict))
+            .filter(|verdict| *verdict != Verdict::Unknown || captures.is_empty());
         let verdict = [of_loops, of_counters]
             .into_iter()
             .flatten()
             .max_by_key(|v| rank(Some(*v)));
         let mut report = Self {
             schema: "sexton.dev/trace/v1",
-            node,
+            node: Some(state.identity.name.clone()).filter(|name| !name.is_empty()),
             verdict,
             answer: String::new(),
             loops,
             counters,
             captures,
-            problems,
-            unread,
+            problems: state.problems.clone(),
+            unread: state.unread.clone(),
         };
         report.answer = report.answer();
         report
@@ -288,6 +292,9 @@ pub fn write(report: &Report, format: TraceFormat, verbose: bool, out: &mut dyn 
     }
     for counters in &report.counters {
         writeln!(out, "\n{} {}", verdict(counters.verdict), counters.path.bold())?;
+        if let Some(why) = &counters.explained {
+            writeln!(out, "  it looks like a loop and is none: {why}")?;
+        }
         write_lines("", &counters.evidence, &counters.lacks, out)?;
     }
     writeln!(out)?;

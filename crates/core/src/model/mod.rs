@@ -3,8 +3,10 @@
 //! A [`NodeState`] is one reading. Each part of it is wrapped in [`Facts`], which carries where the part came from
 //! and whether it is complete, since a missing source must never look like an empty node (law 1).
 
+mod adapters;
 mod cluster;
 mod cni;
+mod counters;
 mod facts;
 mod ids;
 mod iprule;
@@ -13,17 +15,21 @@ mod ipvs;
 mod kernel;
 mod nft;
 mod runtime;
+mod traffic;
 mod xtables;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use adapters::{Adapters, HnsEndpoint, Nic, NicAddress, NicSource};
 pub use cluster::{
     ContainerPort, Endpoint, EndpointPort, EndpointSlice, KubeNode, NplAnnotation, NplEntry, Phase, Pod,
     Service, ServicePort,
 };
 pub use cni::{CacheEntry, CniConfig, CniPlugin, CorruptFile, IpamStore, Lease};
+pub(crate) use counters::mean;
+pub use counters::{Counter, CounterFile, CounterKind, Counters, Series, adapter_key};
 pub use facts::{Completeness, Facts, SourceReport};
 pub use ids::{ContainerId, Mac, PodName, PodUid, Proto};
 pub use iprule::{IpRule, IpRuleAction};
@@ -34,6 +40,11 @@ pub use kernel::{
 };
 pub use nft::{NftChain, NftElement, NftFamily, NftRaw, NftRule, NftSet, NftState, NftValue};
 pub use runtime::{Container, Runtime, RuntimeKind, RuntimeState, Sandbox, SandboxState};
+pub(crate) use traffic::rate;
+pub use traffic::{
+    Capture, Destination, Flow, FlowKey, Identity, Interface, LookAlike, Packet, Place, Point, Repeat,
+    Rhythm, Strength, Tcp, Totals, Way, flags_text,
+};
 pub(crate) use xtables::single_address;
 pub use xtables::{Dnat, PortRange, XtChain, XtMatch, XtRule, XtTable, XtVariant};
 
@@ -104,6 +115,14 @@ pub struct NodeState {
     pub cni_cache: Facts<Vec<CacheEntry>>,
     /// CNI configuration files.
     pub cni_config: Facts<Vec<CniConfig>>,
+    /// What the node's network adapters own, by each source that told it.
+    pub adapters: Facts<Vec<Adapters>>,
+    /// Endpoints of the Host Network Service, on Windows.
+    pub hns_endpoints: Facts<Vec<HnsEndpoint>>,
+    /// Captures of the node's traffic.
+    pub captures: Facts<Vec<Capture>>,
+    /// Performance counters of the node.
+    pub counters: Facts<Vec<CounterFile>>,
     /// Files of a bundle that nothing read, with the reason.
     pub unread: Vec<Unread>,
     /// What was wrong with the input, each with its place. The rest of the input was used.
@@ -153,8 +172,17 @@ impl NodeState {
             conntrack "conntrack", links "links", addresses "addresses", routes "routes",
             neighbours "neighbours", ipam "host-local", cni_cache "cni-cache", cni_config "cni-config",
         );
-        // No rule looks at these yet: one that is not there lacks nothing.
-        for reports in [&self.ip_rules.reports, &self.ipsets.reports, &self.ipvs.reports] {
+        // No rule looks at the first three yet, and the others are for one kind of node or one kind of question: one that is not
+        // there lacks nothing.
+        for reports in [
+            &self.ip_rules.reports,
+            &self.ipsets.reports,
+            &self.ipvs.reports,
+            &self.adapters.reports,
+            &self.hns_endpoints.reports,
+            &self.captures.reports,
+            &self.counters.reports,
+        ] {
             out.extend(reports.iter().cloned());
         }
         out

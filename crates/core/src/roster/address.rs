@@ -134,6 +134,16 @@ impl Roster<'_> {
                 text,
             ));
         }
+        if let Some(endpoint) = self.endpoints.get(&ip) {
+            let text = format!("endpoint {} ({}) has {ip}", endpoint.id, endpoint.name);
+            let source = self.state.hns_endpoints.source_names();
+            return Some(Residence::live(
+                self.last_owner(ip),
+                Witness::Kernel,
+                &source,
+                text,
+            ));
+        }
         if self.since.replied.contains(&ip) {
             let text = format!("{ip} answered between two readings (a reply counter grew)");
             let owner = self.last_owner(ip);

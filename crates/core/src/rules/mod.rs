@@ -9,8 +9,11 @@ mod conntrack;
 mod data_plane;
 mod hostport_stale_target;
 mod ipam_lease_dead_sandbox;
+mod loop_exposed;
 mod nft_unit;
+mod nic_ip_unowned_with_traffic;
 mod npl;
+mod packet_loop;
 mod tombstone_over_live_pod;
 mod unit;
 mod zombie_sandbox;
@@ -50,6 +53,12 @@ pub enum Part {
     Conntrack,
     /// host-local leases.
     Ipam,
+    /// Captures, where there are any.
+    Captures,
+    /// Counters, where there are any.
+    Counters,
+    /// What the adapters own and which endpoints use it, where that was read.
+    Adapters,
 }
 
 /// A rule.
@@ -81,6 +90,9 @@ pub static ALL: &[&Rule] = &[
     &conntrack::HOSTPORT_STALE,
     &conntrack::UNDNATTED_VIP,
     &ipam_lease_dead_sandbox::RULE,
+    &packet_loop::RULE,
+    &nic_ip_unowned_with_traffic::RULE,
+    &loop_exposed::RULE,
 ];
 
 /// The rule of this name.

@@ -11,8 +11,8 @@ use std::{
 use ipnet::IpNet;
 use serde::Deserialize;
 use sexton_core::model::{
-    Completeness, NftState, NodeState, Pod, PodName, Sandbox, SourceReport, Timestamp, Unread, XtTable,
-    XtVariant,
+    Completeness, Interface, NftState, NodeState, Pod, PodName, Sandbox, SourceReport, Timestamp, Unread,
+    XtTable, XtVariant,
 };
 
 use super::{
@@ -25,10 +25,11 @@ use super::{
     recognise::{self, FileKind},
 };
 use crate::{
-    antctl, ipset,
+    antctl, capture, ipset,
     iptables::{self, XtInput},
     ipvs,
     kube::{self, Kind, KubeItem},
+    text,
 };
 
 /// What the bundle says about itself.
@@ -82,6 +83,8 @@ pub(super) struct Collector {
     pub(super) agents: BTreeSet<String>,
     /// The files that the second visit is for.
     pub(super) conntrack: HashSet<String>,
+    /// The names of pktmon's components.
+    pub(super) components: Vec<Interface>,
     /// Why the walk ended early.
     pub(super) stopped: Option<String>,
 }
@@ -106,6 +109,7 @@ impl Collector {
             named: BTreeMap::new(),
             agents: BTreeSet::new(),
             conntrack: HashSet::new(),
+            components: Vec::new(),
             stopped: None,
         }
     }
@@ -154,7 +158,17 @@ impl Collector {
             }
             _ => {}
         }
-        let mut text = open(reader, self.limits.file, &self.total);
+        if matches!(kind, Some(FileKind::Capture)) {
+            // Bytes, not text; and as long as it may be, since it is followed in constant memory.
+            self.capture(entry, text::gunzip(reader));
+            return ControlFlow::Continue(());
+        }
+        let mut raw = BufReader::new(text::gunzip(reader));
+        if kind.is_none() && raw.fill_buf().is_ok_and(capture::recognise) {
+            self.capture(entry, raw);
+            return ControlFlow::Continue(());
+        }
+        let mut text = open(&mut raw, self.limits.file, &self.total);
         let kind = match kind {
             Some(kind) => Some(kind),
             None => text.fill_buf().ok().and_then(recognise::by_content),
@@ -245,6 +259,10 @@ impl Collector {
                 );
                 self.state.problems.extend(problems);
             }
+            FileKind::Counters | FileKind::Adapters | FileKind::HnsEndpoints | FileKind::PktmonList => {
+                self.traffic(entry, &kind, text)
+            }
+            FileKind::Capture => self.capture(entry, text),
             FileKind::Meta => self.meta_file(entry, text),
             FileKind::NodeName => self.node_name(entry, text),
             FileKind::Ignored => {}

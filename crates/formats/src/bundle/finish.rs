@@ -21,7 +21,8 @@ use super::{
 macro_rules! each_part {
     ($state:expr, $part:ident => $body:expr) => {
         each_part!(@ $state, $part, $body; pods services endpoint_slices nodes service_cidrs runtime namespaces xtables
-            nft conntrack links addresses routes neighbours ip_rules ipsets ipvs ipam cni_cache cni_config)
+            nft conntrack links addresses routes neighbours ip_rules ipsets ipvs ipam cni_cache cni_config adapters
+            hns_endpoints captures counters)
     };
     (@ $state:expr, $part:ident, $body:expr; $($field:ident)*) => {
         $( { let $part = &mut $state.$field; $body } )*
@@ -63,6 +64,7 @@ pub(super) fn finish(
     collector.join_nft();
     collector.judge_legacy();
     collector.join_sandboxes();
+    collector.name_components();
     let cut = cut.or_else(|| collector.stopped.take());
     // With one agent the archive's name tells the node.
     if let (None, 1, Some(node)) = (
@@ -176,8 +178,29 @@ fn infer(state: &NodeState) -> Option<(String, String)> {
             "the Pods of its sandboxes are bound to it".to_owned(),
         ));
     }
+    if let Some(found) = by_counters(state) {
+        return Some(found);
+    }
     match state.nodes.value.as_slice() {
         [node] => Some((node.name.clone(), "the only Node object".to_owned())),
+        _ => None,
+    }
+}
+
+/// The machine that the counters' paths name, where a Node or a Pod's node is called so.
+fn by_counters(state: &NodeState) -> Option<(String, String)> {
+    let series = state.counters.value.iter().flat_map(|file| &file.counters.series);
+    let hosts: BTreeSet<String> = series
+        .filter_map(|s| Some(s.counter.host.as_ref()?.to_lowercase()))
+        .collect();
+    let nodes = state.nodes.value.iter().map(|node| node.name.as_str());
+    let pods = state.pods.value.iter().filter_map(|pod| pod.node.as_deref());
+    let known: BTreeSet<&str> = nodes
+        .chain(pods)
+        .filter(|name| hosts.contains(&name.to_lowercase()))
+        .collect();
+    match known.into_iter().collect::<Vec<_>>().as_slice() {
+        [node] => Some(((*node).to_owned(), "the counters are of this machine".to_owned())),
         _ => None,
     }
 }
@@ -208,6 +231,16 @@ fn by_pods(state: &NodeState) -> Result<String, Vec<String>> {
     for (_, rule) in own {
         let home = rule.spec.dnat.and_then(|dnat| homes.get(&dnat.ip));
         if let Some(node) = home.filter(|node| !node.is_empty()) {
+            *votes.entry(node).or_default() += 1;
+        }
+    }
+    let endpoints = state
+        .hns_endpoints
+        .value
+        .iter()
+        .filter(|endpoint| endpoint.is_local());
+    for address in endpoints.flat_map(|endpoint| &endpoint.addresses) {
+        if let Some(node) = homes.get(address).filter(|node| !node.is_empty()) {
             *votes.entry(node).or_default() += 1;
         }
     }

@@ -11,6 +11,7 @@ mod node;
 mod pods;
 mod recognise;
 mod second;
+mod traffic;
 
 use std::ops::ControlFlow;
 

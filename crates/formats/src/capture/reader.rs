@@ -21,14 +21,7 @@ pub enum Format {
     PktmonText,
 }
 
-/// An interface or component with its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Which one.
-    pub place: Place,
-    /// Its name, with its description.
-    pub name: String,
-}
+pub use sexton_core::model::Interface;
 
 /// What a capture came to, beside its packets.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +127,31 @@ pub struct Reader {
     /// The offset in the input of what is looked at next.
     offset: u64,
     left_out: u64,
+    backwards: Backwards,
     outcome: Outcome,
+}
+
+/// Times that go backwards. A little is normal where several queues are captured.
+#[derive(Default)]
+struct Backwards {
+    before: Option<i64>,
+    /// How often, and where first.
+    times: u64,
+    first: u64,
+}
+
+impl Backwards {
+    fn see(&mut self, time: Option<i64>, offset: u64) {
+        if let Some(time) = time {
+            if self.before.is_some_and(|before| time < before) {
+                self.times += 1;
+                if self.times == 1 {
+                    self.first = offset;
+                }
+            }
+            self.before = Some(time);
+        }
+    }
 }
 
 enum State {
@@ -156,6 +173,7 @@ impl Reader {
             skip: 0,
             offset: 0,
             left_out: 0,
+            backwards: Backwards::default(),
             outcome: Outcome {
                 format: None,
                 frames: 0,
@@ -267,6 +285,7 @@ impl Reader {
         match step {
             Step::Used(count, frame) => {
                 if let Some(frame) = frame {
+                    self.backwards.see(frame.time, self.offset);
                     Counts(&mut self.outcome).frame(&frame, sink);
                 }
                 self.pass(count);
@@ -380,6 +399,16 @@ impl Reader {
                 self.broken("the capture is cut off inside of a record");
             }
             _ => {}
+        }
+        let Backwards { times, first, .. } = self.backwards;
+        if times >= 10 && times * 10 > self.outcome.frames {
+            self.outcome.problems.push(Problem {
+                place: format!("{}: byte {first}", self.path),
+                what: format!(
+                    "the time goes backwards here, and {times} times in all: how many packets circulate and how long a turn takes is \
+                     not told"
+                ),
+            });
         }
         if self.left_out > 0 {
             self.outcome.problems.push(Problem {

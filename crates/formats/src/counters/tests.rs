@@ -1,7 +1,7 @@
 //! Tests.
 
 use proptest::prelude::*;
-use sexton_core::finding::Verdict;
+use sexton_core::{finding::Verdict, model::Completeness};
 
 use super::*;
 

@@ -7,43 +7,15 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use sexton_core::{
-    finding::Evidence,
-    model::{Completeness, Problem},
-    roster::{Residence, Standing},
-};
+use sexton_core::model::{Completeness, Problem};
 
 use crate::{
     addr::parse_ip,
     items::{Shape, item, read},
-    nic::{NicOutput, NicSource, canonical_mac},
+    nic::canonical_mac,
 };
 
-/// An endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its GUID, in lower case.
-    pub id: String,
-    /// Its name; Azure's is the first eight digits of the container ID and the interface: `3f813b02-eth0`.
-    pub name: String,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
-    /// Its MAC address.
-    pub mac: Option<String>,
-    /// True for one that stands for an address of another node.
-    pub remote: bool,
-    /// Its state; version 2 has none.
-    pub state: Option<u16>,
-    /// Containers that share it; empty where Hyper-V isolates them.
-    pub containers: Vec<String>,
-}
-
-impl Endpoint {
-    /// True if it is of this node and not known to be taken away.
-    pub fn is_local(&self) -> bool {
-        !self.remote && !matches!(self.state, Some(4 | 6))
-    }
-}
+pub use sexton_core::model::HnsEndpoint as Endpoint;
 
 /// What a file came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,73 +118,6 @@ pub fn endpoints(bytes: &[u8], path: &str) -> HnsOutput {
         completeness,
         problems,
     }
-}
-
-/// Who uses an address that an adapter of this node owns, from the adapter's list and the node's endpoints alone.
-///
-/// Live: the adapter's own, or a local endpoint's. Nobody: owned by the adapter, in a whole list of endpoints of nobody.
-/// Else unknown, with what is missing. The Pods and the runtime must be asked too before anything is done.
-pub fn residence(address: IpAddr, nics: &NicOutput, endpoints: &HnsOutput) -> Residence {
-    let source = match nics.source {
-        Some(NicSource::Arm) => "arm",
-        Some(NicSource::Imds) => "imds",
-        Some(NicSource::NmAgent) => "nmagent",
-        Some(NicSource::Cns) => "cns",
-        Some(NicSource::Ipam) => "azure-ipam",
-        None => "nic",
-    };
-    let say = |standing, evidence, lacking| Residence {
-        standing,
-        owner: None,
-        witnesses: Vec::new(),
-        evidence,
-        lacking,
-    };
-    let owned = nics.owner(address);
-    let mut evidence = Vec::new();
-    if let Some((nic, owned)) = owned {
-        let name = nic.name.as_deref().or(nic.mac.as_deref()).unwrap_or("an adapter");
-        let called = owned
-            .name
-            .as_ref()
-            .map_or_else(String::new, |name| format!(" as {name}"));
-        evidence.push(Evidence::new(source, format!("{name} owns {address}{called}")));
-        if owned.primary {
-            return say(Standing::Live, evidence, Vec::new());
-        }
-    }
-    let holder = endpoints
-        .endpoints
-        .iter()
-        .find(|e| e.is_local() && e.addresses.contains(&address));
-    if let Some(endpoint) = holder {
-        evidence.push(Evidence::new(
-            "hns",
-            format!("endpoint {} ({}) has {address}", endpoint.id, endpoint.name),
-        ));
-        return say(Standing::Live, evidence, Vec::new());
-    }
-    let mut lacking = Vec::new();
-    if owned.is_none() {
-        lacking.push(match nics.source {
-            Some(found) if found.lists_all() && nics.completeness.is_complete() => {
-                format!("{address} is no address of this node's adapters, so their lists say nothing of it")
-            }
-            _ => "a whole list of the addresses that this node's adapters own".to_owned(),
-        });
-    }
-    if let Some(why) = endpoints.completeness.why() {
-        lacking.push(format!("the node's HNS endpoints: {why}"));
-    }
-    if !lacking.is_empty() {
-        return say(Standing::Unknown, evidence, lacking);
-    }
-    let count = endpoints.endpoints.len();
-    evidence.push(Evidence::new(
-        "hns",
-        format!("none of {count} endpoints has {address}"),
-    ));
-    say(Standing::Nobody, evidence, Vec::new())
 }
 
 #[cfg(test)]

@@ -11,57 +11,7 @@ use sexton_core::model::{Completeness, Problem};
 mod json;
 mod xml;
 
-/// An address that an adapter owns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NicAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// True for the adapter's own, which the machine itself uses.
-    pub primary: bool,
-    /// Whether its allocator gave it to somebody, where the source tells.
-    pub in_use: Option<bool>,
-    /// What it is called there: the ipConfiguration's name, CNS' ID.
-    pub name: Option<String>,
-}
-
-/// An adapter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nic {
-    /// Its name.
-    pub name: Option<String>,
-    /// Its MAC address, as `00:0d:3a:5c:20:c0`.
-    pub mac: Option<String>,
-    /// True for the machine's first adapter.
-    pub primary: bool,
-    /// Whether it has accelerated networking, where the source tells.
-    pub accelerated: Option<bool>,
-    /// Whether it takes packets for other addresses, where the source tells.
-    pub forwarding: Option<bool>,
-    /// Its addresses.
-    pub addresses: Vec<NicAddress>,
-}
-
-/// What a source is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NicSource {
-    /// Azure's resource manager.
-    Arm,
-    /// The instance metadata service. It is not known to list all secondary addresses.
-    Imds,
-    /// NMAgent, by way of the wire server.
-    NmAgent,
-    /// CNS' list of addresses.
-    Cns,
-    /// The state of Azure's IPAM plugin.
-    Ipam,
-}
-
-impl NicSource {
-    /// True if it lists all addresses of an adapter.
-    pub const fn lists_all(self) -> bool {
-        matches!(self, Self::Arm | Self::NmAgent)
-    }
-}
+pub use sexton_core::model::{Nic, NicAddress, NicSource};
 
 /// What a file came to.
 #[derive(Clone, Debug, PartialEq)]

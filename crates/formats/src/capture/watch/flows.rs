@@ -1,38 +1,12 @@
 //! Packets and bytes a flow.
 
+use sexton_core::model::Flow;
+
 use super::{
-    super::{FlowKey, Packet, Point},
+    super::{FlowKey, Packet},
     points::Points,
     table::Table,
 };
-
-/// A flow, as far as it was followed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Flow {
-    /// Between whom.
-    pub key: FlowKey,
-    /// Packets: what the point that saw most of it saw, so that a packet seen at several points is one.
-    pub packets: u64,
-    /// Sightings at all points together.
-    pub sightings: u64,
-    /// Bytes of the sightings on the wire.
-    pub bytes: u64,
-    /// When it was seen first and last, in nanoseconds.
-    pub first: Option<i64>,
-    /// See `first`.
-    pub last: Option<i64>,
-    /// TCP flags of the packet that was seen last.
-    pub flags: Option<u8>,
-    /// Where it was seen, and how often.
-    pub points: Vec<(Point, u64)>,
-}
-
-impl Flow {
-    /// Packets a second, from the first to the last; `None` without times.
-    pub fn rate(&self) -> Option<f64> {
-        super::rate(self.packets, self.first, self.last)
-    }
-}
 
 struct Entry {
     key: FlowKey,

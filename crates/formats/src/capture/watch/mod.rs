@@ -11,8 +11,8 @@
 //! [`table::Table`] says who gives way when a bucket is full: never what comes often. What gave way is counted, and
 //! [`Totals`] says whether the lists are all.
 
+mod count;
 mod flows;
-mod judge;
 mod points;
 mod rounds;
 mod table;
@@ -20,13 +20,15 @@ mod tracks;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-pub use flows::Flow;
 use flows::Flows;
-pub use judge::{Destination, Judgement, LookAlike, judge};
 use rounds::{Rounds, Seen};
 use table::{Recent, Table};
-pub use tracks::Repeat;
 use tracks::Track;
+
+pub use sexton_core::{
+    model::{Destination, Flow, LookAlike, Repeat, Totals},
+    traffic::{Judgement, judge},
+};
 
 use super::{Packet, identity};
 
@@ -74,31 +76,6 @@ pub struct Watch {
     flows: Flows,
     totals: Totals,
     before: Option<i64>,
-}
-
-/// What was seen altogether.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// Sightings of packets of IP.
-    pub sightings: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// The earliest and the latest time.
-    pub first: Option<i64>,
-    /// See `first`.
-    pub last: Option<i64>,
-    /// How often a packet was earlier than the one before it.
-    pub backwards: u64,
-    /// Packets that were seen more than once.
-    pub seen_again: u64,
-    /// How many flows there were; at most, if `flows_exact` is false.
-    pub flows: u64,
-    /// False if some flows gave way, and their packets are in no flow of the list.
-    pub flows_exact: bool,
-    /// Sightings in flows that are not in the list.
-    pub other_sightings: u64,
-    /// False if more packets circulated than can be followed at once.
-    pub tracks_exact: bool,
 }
 
 /// What a capture came to.
@@ -183,7 +160,14 @@ impl Watch {
         if destinations.len() <= MAX_COUNTED {
             destinations
                 .iter_mut()
-                .for_each(|destination| destination.count(&seen, totals.tracks_exact));
+                .for_each(|destination| count::count(destination, &seen, totals.tracks_exact));
+        }
+        // Where times do not go forward, neither their gaps nor their order tell how many there are.
+        if totals.backwards * 10 > totals.sightings {
+            for destination in &mut destinations {
+                destination.circulating_exact = false;
+                destination.period = None;
+            }
         }
         destinations.sort_by(|a, b| b.turns.cmp(&a.turns).then(a.address.cmp(&b.address)));
         Trace {
@@ -192,12 +176,4 @@ impl Watch {
             destinations,
         }
     }
-}
-
-/// Packets a second between two times, the first not counted.
-fn rate(packets: u64, first: Option<i64>, last: Option<i64>) -> Option<f64> {
-    let span = last?.checked_sub(first?)?;
-    #[expect(clippy::cast_precision_loss, reason = "a rate is an approximation")]
-    let rate = packets.saturating_sub(1) as f64 * 1e9 / span as f64;
-    (span > 0).then_some(rate)
 }

@@ -1,5 +1,7 @@
 //! What is remembered of a packet that came again, and what its sightings say at the end.
 
+use sexton_core::model::{Repeat, Rhythm};
+
 use super::{
     super::{FlowKey, Identity, Packet, Place, Point, Strength, Tcp},
     Limits,
@@ -51,51 +53,6 @@ impl Ttl {
     fn different(&self) -> u32 {
         self.values.iter().map(|word| word.count_ones()).sum()
     }
-}
-
-/// How the sightings of one packet follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rhythm {
-    /// One after another without growing gaps.
-    Steady,
-    /// Each gap is longer than the one before, as a sender's that tries again.
-    BackOff,
-    /// There are no times, or they do not go forward.
-    Untimed,
-}
-
-/// A packet that was seen again and again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Repeat {
-    /// Its flow.
-    pub flow: FlowKey,
-    /// Its TCP header.
-    pub tcp: Option<Tcp>,
-    /// Its length on the wire.
-    pub length: u32,
-    /// Which packet.
-    pub identity: Identity,
-    /// Sightings at all points together.
-    pub sightings: u64,
-    /// Turns: sightings at the point that saw it most often.
-    pub turns: u64,
-    /// When it was seen first and last. The very first sighting is not in it: nobody knew yet that it would come again.
-    pub first: Option<i64>,
-    /// See `first`.
-    pub last: Option<i64>,
-    /// How long one turn of one copy takes, in nanoseconds.
-    pub period: Option<i64>,
-    /// How many copies of it circulate.
-    pub copies: u32,
-    /// False if there may be more of them.
-    pub copies_exact: bool,
-    /// Time to live at the first and at the last sighting, where it is known.
-    pub ttl: Option<(u8, u8)>,
-    /// True if the time to live falls from turn to turn: then it is one packet, whatever it was told apart by.
-    pub ttl_falls: bool,
-    /// Where it was seen, and how often, in the order of a turn as far as that can be told.
-    pub points: Vec<(Point, u64)>,
-    pub(super) rhythm: Rhythm,
 }
 
 impl Track {

@@ -2,84 +2,19 @@
 
 use std::net::IpAddr;
 
-use sexton_core::{
+use crate::{
     finding::{Evidence, Verdict},
+    model::{Destination, Flow, FlowKey, LookAlike, Point, Repeat, Rhythm, Strength, Way, flags_text, rate},
     roster::{Residence, Standing},
 };
-
-use super::{
-    super::{Direction, FlowKey, Point, Strength},
-    Flow, Repeat,
-    rounds::{self, Seen},
-    tracks::Rhythm,
-};
-
-/// What else repeated packets can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookAlike {
-    /// They go to a group or to everybody: each port of a link gets one.
-    Multicast,
-    /// A sender tries again, longer apart each time, or too slowly for anything that circulates.
-    Retransmission,
-    /// The destination speaks: the packets may be answers of their sender, or are sent again.
-    Answered,
-    /// A datagram that a sender may send again and again, and nothing shows that it came back.
-    SameDatagram,
-}
-
-impl LookAlike {
-    /// In a sentence.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Multicast => "it goes to a group or to everybody",
-            Self::Retransmission => "its sender tries again, at growing or long intervals",
-            Self::Answered => "the destination itself sends packets, so its peer may be answering them",
-            Self::SameDatagram => "a sender may send the same datagram again and again",
-        }
-    }
-}
-
-/// An address that packets came for again and again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Destination {
-    /// The address.
-    pub address: IpAddr,
-    /// The packets that came again and again, the most frequent first.
-    pub repeats: Vec<Repeat>,
-    /// Their flows.
-    pub flows: Vec<Flow>,
-    /// Packets of these flows.
-    pub packets: u64,
-    /// Turns of all repeated packets.
-    pub turns: u64,
-    /// Packets a second, of all these flows.
-    pub rate: Option<f64>,
-    /// How many packets circulate.
-    pub circulating: u64,
-    /// False if there may be more.
-    pub circulating_exact: bool,
-    /// How long one turn takes, in nanoseconds: the median.
-    pub period: Option<i64>,
-    /// True if the time to live falls, false if it stays; `None` if the capture does not tell.
-    pub ttl_falls: Option<bool>,
-    /// Where they come in.
-    pub enters: Option<Point>,
-    /// Where they go out.
-    pub leaves: Option<Point>,
-    /// Packets that the address itself sent, and that did not circulate.
-    pub sent: u64,
-    /// What else it looks like; `None` if only a loop explains it.
-    pub look_alike: Option<LookAlike>,
-    /// What the capture lacks to prove a loop.
-    pub lacks: Vec<String>,
-}
 
 /// A packet that comes more seldom than this, and that only its words tell apart, is no loop: senders try again after
 /// 200 ms.
 const SLOW_NS: i64 = 100_000_000;
 
 impl Destination {
-    pub(super) fn new(address: IpAddr, mut repeats: Vec<Repeat>, all: &[Flow], followed: bool) -> Self {
+    /// From the packets that came again and again, and all flows of the capture. `followed`: all of those packets are known.
+    pub fn new(address: IpAddr, mut repeats: Vec<Repeat>, all: &[Flow], followed: bool) -> Self {
         repeats.sort_by(|a, b| b.turns.cmp(&a.turns).then(a.identity.hash.cmp(&b.identity.hash)));
         let mut keys: Vec<FlowKey> = repeats.iter().map(|repeat| repeat.flow).collect();
         keys.sort_unstable();
@@ -113,7 +48,7 @@ impl Destination {
             address,
             packets,
             turns: repeats.iter().map(|repeat| repeat.turns).sum(),
-            rate: super::rate(packets, first, last),
+            rate: rate(packets, first, last),
             circulating: repeats.iter().map(|repeat| u64::from(repeat.copies)).sum(),
             circulating_exact: followed && repeats.iter().all(|repeat| repeat.copies_exact),
             period: periods.get(periods.len() / 2).copied(),
@@ -130,37 +65,6 @@ impl Destination {
         out.look_alike = out.look_alike();
         out.lacks = out.lacks();
         out
-    }
-
-    /// Counts what circulates by the order in which it passed, where that repeats: that is better than packet by packet.
-    pub(super) fn count(&mut self, seen: &[Seen], followed: bool) {
-        if self.ttl_falls == Some(true) {
-            return;
-        }
-        let identities: Vec<u64> = self.repeats.iter().map(|repeat| repeat.identity.hash).collect();
-        let Some(turn) = rounds::turn(seen, &identities) else {
-            return;
-        };
-        // A packet that comes evenly by itself, and several times a turn of the others: copies that follow each other
-        // evenly, or one packet that is faster than they are. That cannot be told.
-        let faster = |repeat: &Repeat| {
-            let copies = turn.copies.get(&repeat.identity.hash);
-            repeat.copies == 1 && repeat.copies_exact && copies.is_some_and(|copies| *copies > 1)
-        };
-        if self.repeats.iter().any(faster) {
-            self.circulating_exact = false;
-            return;
-        }
-        self.circulating = turn.packets as u64;
-        self.circulating_exact = followed;
-        self.period = Some(turn.takes);
-        for repeat in &mut self.repeats {
-            repeat.period = self.period;
-            if let Some(copies) = turn.copies.get(&repeat.identity.hash) {
-                repeat.copies = *copies;
-                repeat.copies_exact = true;
-            }
-        }
     }
 
     /// What the address itself sent is little enough to be old packets of its own.
@@ -203,8 +107,7 @@ impl Destination {
         let text = self.repeats.iter().all(|r| r.identity.strength == Strength::Text);
         if text && (self.enters.is_none() || self.leaves.is_none() || same_place(self.enters, self.leaves)) {
             lacks.push(
-                "text tells neither IP ID nor checksum, so it takes the component where the packets come in and the one \
-                 where they go out"
+                "the component where the packets come in and the one where they go out, since text tells neither IP ID nor checksum"
                     .to_owned(),
             );
         }
@@ -231,8 +134,8 @@ fn path(repeat: &Repeat) -> (Option<Point>, Option<Point>) {
             .filter(|(_, count)| count * 2 >= repeat.turns)
             .map(|(point, _)| *point)
     };
-    let enters = turning().find(|point| point.direction == Direction::In);
-    let leaves = turning().rfind(|point| point.direction == Direction::Out);
+    let enters = turning().find(|point| point.direction == Way::In);
+    let leaves = turning().rfind(|point| point.direction == Way::Out);
     (enters, leaves)
 }
 
@@ -253,9 +156,18 @@ pub struct Judgement {
 
 /// Judges a destination, once it is known who lives there.
 pub fn judge(destination: &Destination, residence: &Residence) -> Judgement {
+    judge_at(destination, residence, &|point| point.to_string())
+}
+
+/// The same; `name` says where a point of the capture is.
+pub fn judge_at(
+    destination: &Destination,
+    residence: &Residence,
+    name: &dyn Fn(Point) -> String,
+) -> Judgement {
     let address = destination.address;
     let mut lacks = destination.lacks.clone();
-    let mut evidence = destination.evidence();
+    let mut evidence = destination.evidence(name);
     evidence.extend(residence.evidence.iter().cloned());
     let say = |verdict, text, lacks| Judgement {
         verdict,
@@ -296,7 +208,7 @@ pub fn judge(destination: &Destination, residence: &Residence) -> Judgement {
         }
         Standing::Ended | Standing::Nobody if !destination.silent() => {
             lacks.push(format!(
-                "{address} sent {} packets itself in this capture, so somebody may live there",
+                "to know who sends as {address}: {} packets of the capture are its own",
                 destination.sent
             ));
             let text = format!("packets for {address} circulate; whether anybody lives there cannot be told");
@@ -320,7 +232,7 @@ pub fn judge(destination: &Destination, residence: &Residence) -> Judgement {
 
 impl Destination {
     /// What the capture shows, in sentences.
-    fn evidence(&self) -> Vec<Evidence> {
+    fn evidence(&self, name: &dyn Fn(Point) -> String) -> Vec<Evidence> {
         let mut out = Vec::new();
         let mut say = |text: String| out.push(Evidence::new("capture", text));
         let rate = self
@@ -344,9 +256,7 @@ impl Destination {
         ));
         if let Some(repeat) = self.repeats.first() {
             let flags = repeat.tcp.and_then(|tcp| tcp.flags);
-            let flags = flags.map_or_else(String::new, |flags| {
-                format!(" [{}]", super::super::flags_text(flags))
-            });
+            let flags = flags.map_or_else(String::new, |flags| format!(" [{}]", flags_text(flags)));
             let seq = repeat
                 .tcp
                 .map_or_else(String::new, |tcp| format!(" seq {} ack {}", tcp.seq, tcp.ack));
@@ -362,7 +272,7 @@ impl Destination {
             (Some(false), Some((first, _))) => say(format!("the time to live stays {first}")),
             _ => say("the capture does not show the time to live".to_owned()),
         }
-        match (self.enters, self.leaves) {
+        match (self.enters.map(name), self.leaves.map(name)) {
             (Some(enters), Some(leaves)) => say(format!("they come in at {enters} and go out at {leaves}")),
             (Some(enters), None) => say(format!(
                 "they come in at {enters}; where they go out was not captured"

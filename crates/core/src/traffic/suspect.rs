@@ -1,8 +1,11 @@
 //! What counters alone say about a loop: a suspicion at most.
 
-use sexton_core::finding::{Evidence, Verdict};
+use serde::Serialize;
 
-use super::{Counters, Kind, Series, mean};
+use crate::{
+    finding::{Evidence, Verdict},
+    model::{CounterKind as Kind, Counters, Series, adapter_key, mean},
+};
 
 /// When counters are suspicious.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +32,7 @@ impl Default for Thresholds {
 }
 
 /// Two adapters, of which one sends what the other receives.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     /// The adapter that receives.
     pub receiver: String,
@@ -48,7 +51,7 @@ pub struct Pair {
 }
 
 /// A core's time in deferred calls and interrupts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Core {
     /// Its name: `0,2`.
     pub name: String,
@@ -57,7 +60,7 @@ pub struct Core {
 }
 
 /// What counters say.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suspicion {
     /// [`Verdict::Suspected`], never more; [`Verdict::Unknown`] if counters are missing; `None` if nothing is suspicious.
     pub verdict: Option<Verdict>,
@@ -127,6 +130,11 @@ pub fn suspect(counters: &Counters, thresholds: &Thresholds) -> Suspicion {
     let one_sided = (cores.len() > 1).then_some(busy > 0 && idle * 4 >= cores.len());
 
     let mut lacks = Vec::new();
+    if !compared && let Some(strange) = unknown_language(counters) {
+        lacks.push(format!(
+            "counters by English or German names; these are in another language: {strange}"
+        ));
+    }
     if !compared {
         lacks.push("packets received by one adapter and sent by another, in the same samples".to_owned());
     }
@@ -157,12 +165,31 @@ pub fn suspect(counters: &Counters, thresholds: &Thresholds) -> Suspicion {
     out
 }
 
+/// A counter's path, if none of the file's counters has a name that is known.
+fn unknown_language(counters: &Counters) -> Option<String> {
+    let known = |series: &Series| {
+        series.counter.kind != Kind::Other
+            || series.counter.name.is_ascii() && series.counter.object.is_ascii()
+    };
+    let first = counters.series.first()?;
+    let strange = counters
+        .series
+        .iter()
+        .find(|series| !known(series))
+        .unwrap_or(first);
+    let none_known = !counters
+        .series
+        .iter()
+        .any(|series| series.counter.kind != Kind::Other);
+    (none_known && !known(strange)).then(|| format!("{}\\{}", strange.counter.object, strange.counter.name))
+}
+
 fn name(series: &Series) -> &str {
     series.counter.instance.as_deref().unwrap_or_default()
 }
 
 fn same_adapter(a: &Series, b: &Series) -> bool {
-    super::adapter_key(name(a)) == super::adapter_key(name(b))
+    adapter_key(name(a)) == adapter_key(name(b))
         && a.counter.host.as_deref().map(str::to_lowercase)
             == b.counter.host.as_deref().map(str::to_lowercase)
 }
