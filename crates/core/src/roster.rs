@@ -13,6 +13,7 @@ use std::{
 mod address;
 mod container;
 mod destination;
+mod history;
 mod residence;
 mod trust;
 

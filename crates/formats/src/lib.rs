@@ -10,6 +10,7 @@ pub mod antctl;
 pub mod bundle;
 pub mod capture;
 pub mod cni;
+pub mod cnilog;
 pub mod conntrack;
 pub mod counters;
 pub mod crictl;

@@ -1,6 +1,6 @@
 //! What the API server says, in the few fields that judging needs.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -234,4 +234,10 @@ pub struct KubeNode {
     pub machine_id: Option<String>,
     /// `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.4`.
     pub runtime_version: Option<String>,
+    /// `metadata.creationTimestamp`.
+    #[serde(default)]
+    pub created_at: Option<Timestamp>,
+    /// What kind of machine it is: `VM size`, `OS`, `kernel`, `image`, ..., from its labels and `status.nodeInfo`.
+    #[serde(default)]
+    pub traits: BTreeMap<String, String>,
 }

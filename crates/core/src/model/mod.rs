@@ -8,6 +8,7 @@ mod cluster;
 mod cni;
 mod counters;
 mod facts;
+mod history;
 mod ids;
 mod iprule;
 mod ipset;
@@ -31,6 +32,7 @@ pub use cni::{CacheEntry, CniConfig, CniPlugin, CorruptFile, IpamStore, Lease};
 pub(crate) use counters::mean;
 pub use counters::{Counter, CounterFile, CounterKind, Counters, Series, adapter_key};
 pub use facts::{Completeness, Facts, SourceReport};
+pub use history::{PastEvent, PastKind};
 pub use ids::{ContainerId, Mac, PodName, PodUid, Proto};
 pub use iprule::{IpRule, IpRuleAction};
 pub use ipset::{IpSet, IpSetMember};
@@ -115,6 +117,8 @@ pub struct NodeState {
     pub cni_cache: Facts<Vec<CacheEntry>>,
     /// CNI configuration files.
     pub cni_config: Facts<Vec<CniConfig>>,
+    /// Who had addresses before, and when Pods ended.
+    pub history: Facts<Vec<PastEvent>>,
     /// What the node's network adapters own, by each source that told it.
     pub adapters: Facts<Vec<Adapters>>,
     /// Endpoints of the Host Network Service, on Windows.
@@ -178,6 +182,7 @@ impl NodeState {
             &self.ip_rules.reports,
             &self.ipsets.reports,
             &self.ipvs.reports,
+            &self.history.reports,
             &self.adapters.reports,
             &self.hns_endpoints.reports,
             &self.captures.reports,

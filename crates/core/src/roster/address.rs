@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{Residence, Roster, Standing, owner_of, owner_of_cached, owner_of_sandbox};
+use super::{Residence, Roster, Standing, owner_of, owner_of_sandbox};
 use crate::{
-    finding::{Evidence, Owner, Witness},
-    model::{Pod, PodName, PodUid, SandboxState, Timestamp},
+    finding::{Evidence, Witness},
+    model::{Pod, PodUid, SandboxState},
 };
 
 impl Roster<'_> {
@@ -192,12 +192,7 @@ impl Roster<'_> {
         if witnesses.is_empty() {
             return Residence::unknown(owner, evidence, lacking);
         }
-        if let Some(owner) = &owner {
-            evidence.push(Evidence::new(
-                "history",
-                format!("{ip} belonged to Pod {} before", owner.pod_name()),
-            ));
-        }
+        evidence.extend(self.past_of(ip));
         if self.state.namespaces.is_complete() {
             let text = format!("no namespace with a process holds {ip}");
             evidence.push(Evidence::new(self.state.namespaces.source_names(), text));
@@ -209,33 +204,6 @@ impl Roster<'_> {
         }
         lacking.extend(self.repair_blockers());
         Residence::dead(owner, witnesses, evidence, lacking)
-    }
-
-    /// Who had the address last, by what is left of them: ended sandboxes, the CNI cache, a lease.
-    pub fn last_owner(&self, ip: IpAddr) -> Option<Owner> {
-        let finished = self.pods_by_ip.get(&ip).into_iter().flatten().next();
-        if let Some(pod) = finished {
-            return Some(owner_of(pod, pod.deleting_since));
-        }
-        if let Some(sandbox) = self.sandboxes_by_ip.get(&ip).into_iter().flatten().next_back() {
-            return Some(owner_of_sandbox(
-                sandbox,
-                self.reborn_at(&sandbox.pod, Some(&sandbox.uid)),
-            ));
-        }
-        let cached = self.cache_by_ip.get(&ip).into_iter().flatten().next_back()?;
-        let pod = cached.pod.as_ref()?;
-        owner_of_cached(cached, self.reborn_at(pod, cached.uid.as_ref()))
-    }
-
-    /// When another Pod of this name was created: the one with this UID had ended by then.
-    fn reborn_at(&self, name: &PodName, uid: Option<&PodUid>) -> Option<Timestamp> {
-        let pods = &self.state.pods.value;
-        let now = pods
-            .iter()
-            .find(|p| p.namespace == name.namespace && p.name == name.name)?;
-        let another = uid.is_some_and(|uid| !now.is_known_as(uid));
-        now.created_at.filter(|_| another)
     }
 
     /// Whether the runtime gives this address to the Pod's ready sandbox; `None` where it does not tell.

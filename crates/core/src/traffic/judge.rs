@@ -215,9 +215,11 @@ pub fn judge_at(
             say(Some(Verdict::Unknown), text, lacks)
         }
         Standing::Ended | Standing::Nobody => {
+            let ended = residence.owner.as_ref().and_then(|owner| owner.ended_at);
+            let ended = ended.map_or_else(String::new, |at| format!(", until {at:.0} at most"));
             let who = owner.map_or_else(
                 || "nobody lives there".to_owned(),
-                |who| format!("{who}, who had it last, is gone"),
+                |who| format!("nobody lives there; {who} had it last{ended}"),
             );
             let verdict = if lacks.is_empty() {
                 Verdict::Proved

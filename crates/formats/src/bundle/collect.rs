@@ -25,7 +25,7 @@ use super::{
     recognise::{self, FileKind},
 };
 use crate::{
-    antctl, capture, ipset,
+    antctl, capture, cnilog, ipset,
     iptables::{self, XtInput},
     ipvs,
     kube::{self, Kind, KubeItem},
@@ -262,6 +262,13 @@ impl Collector {
             FileKind::Counters | FileKind::Adapters | FileKind::HnsEndpoints | FileKind::PktmonList => {
                 self.traffic(entry, &kind, text)
             }
+            FileKind::CniLog => {
+                let (events, problems) = cnilog::parse(text, &entry.path);
+                let whole = completeness(events.len(), &problems);
+                let report = Self::report(entry, whole, events.len() as u64);
+                join(&mut self.state.history, events, report);
+                self.state.problems.extend(problems);
+            }
             FileKind::Capture => self.capture(entry, text),
             FileKind::Meta => self.meta_file(entry, text),
             FileKind::NodeName => self.node_name(entry, text),
@@ -296,6 +303,7 @@ impl Collector {
         let mut pods: Vec<Pod> = Vec::new();
         let (mut services, mut slices, mut nodes, mut cidrs) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut events = Vec::new();
         let mut sink = |item| match item {
             KubeItem::Pod(pod, flags) => {
                 self.flag_cidrs.extend(flags);
@@ -305,6 +313,7 @@ impl Collector {
             KubeItem::EndpointSlice(slice) => slices.push(slice),
             KubeItem::Node(node) => nodes.push(node),
             KubeItem::ServiceCidr(nets) => cidrs.extend(nets),
+            KubeItem::Event(past) => events.extend(past),
         };
         let outcome = if beginning.is_empty() || beginning.starts_with(['{', '[']) {
             kube::read_json(text, hint, &mut sink)
@@ -348,6 +357,7 @@ impl Collector {
                 Kind::EndpointSlice => join(&mut state.endpoint_slices, std::mem::take(&mut slices), report),
                 Kind::Node => join(&mut state.nodes, std::mem::take(&mut nodes), report),
                 Kind::ServiceCidr => join(&mut state.service_cidrs, std::mem::take(&mut cidrs), report),
+                Kind::Event => join(&mut state.history, std::mem::take(&mut events), report),
             }
         }
     }

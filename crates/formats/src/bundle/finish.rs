@@ -21,7 +21,7 @@ use super::{
 macro_rules! each_part {
     ($state:expr, $part:ident => $body:expr) => {
         each_part!(@ $state, $part, $body; pods services endpoint_slices nodes service_cidrs runtime namespaces xtables
-            nft conntrack links addresses routes neighbours ip_rules ipsets ipvs ipam cni_cache cni_config adapters
+            nft conntrack links addresses routes neighbours ip_rules ipsets ipvs ipam cni_cache cni_config history adapters
             hns_endpoints captures counters)
     };
     (@ $state:expr, $part:ident, $body:expr; $($field:ident)*) => {

@@ -60,6 +60,8 @@ pub(crate) enum FileKind {
     Adapters,
     /// Endpoints of HNS.
     HnsEndpoints,
+    /// The log of Azure's CNI plugin.
+    CniLog,
     /// `meta.json`.
     Meta,
     /// `node.txt`.
@@ -141,8 +143,12 @@ pub(crate) fn by_name(path: &str) -> Option<FileKind> {
         "ipset" | "ipset-save" => FileKind::Ipset,
         "ipvsadm" | "ipvsadm-ln" | "ipvsadm-sn" => FileKind::Ipvs,
         "network" | "endpoint" | "policy" if extension == "txt" => FileKind::Known(WINDOWS),
+        stem if extension == "log" && stem.starts_with("azure-vnet") && !stem.contains("telemetry") => {
+            FileKind::CniLog
+        }
+        "events" | "event" => FileKind::Kube(Some(Kind::Event)),
         "hns-networks" | "hns-loadbalancers" | "hns-namespaces" | "azure-endpoints" | "azure-vnet"
-            if matches!(extension, "json" | "txt" | "log") =>
+            if matches!(extension, "json" | "txt") =>
         {
             FileKind::Known(WINDOWS)
         }

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, value::RawValue};
 use sexton_core::model::{Completeness, NplAnnotation, Pod};
 
 use super::{
-    EndpointSliceObject, Kind, KubeItem, ListMeta, NodeObject, PodObject, ServiceCidrObject, ServiceObject,
+    EndpointSliceObject, EventObject, Kind, KubeItem, ListMeta, NodeObject, PodObject, ServiceCidrObject,
+    ServiceObject,
 };
 
 /// What reading a list came to, beside the items that were handed out.
@@ -261,6 +262,7 @@ impl<'a> State<'a> {
             Kind::EndpointSlice => KubeItem::EndpointSlice(raw.read::<EndpointSliceObject>()?.into()),
             Kind::Node => KubeItem::Node(raw.read::<NodeObject>()?.into()),
             Kind::ServiceCidr => KubeItem::ServiceCidr(raw.read::<ServiceCidrObject>()?.into()),
+            Kind::Event => KubeItem::Event(raw.read::<EventObject>()?.past()),
         })
     }
 

@@ -9,11 +9,12 @@ pub mod objects;
 
 pub use list::{ListOutcome, read_json, read_yaml};
 pub use objects::{
-    EndpointSliceObject, List, ListMeta, NodeObject, ObjectMeta, PodObject, ServiceCidrObject, ServiceObject,
+    EndpointSliceObject, EventObject, List, ListMeta, NodeObject, ObjectMeta, PodObject, ServiceCidrObject,
+    ServiceObject,
 };
 
 use ipnet::IpNet;
-use sexton_core::model::{EndpointSlice, KubeNode, Pod, Service};
+use sexton_core::model::{EndpointSlice, KubeNode, PastEvent, Pod, Service};
 
 /// A kind of object that is read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +29,8 @@ pub enum Kind {
     Node,
     /// `ServiceCIDR` of `networking.k8s.io`.
     ServiceCidr,
+    /// `Event`, of the core group or of `events.k8s.io`.
+    Event,
 }
 
 impl Kind {
@@ -40,6 +43,7 @@ impl Kind {
             "EndpointSlice" => Some(Self::EndpointSlice),
             "Node" => Some(Self::Node),
             "ServiceCIDR" => Some(Self::ServiceCidr),
+            "Event" => Some(Self::Event),
             _ => None,
         }
     }
@@ -52,6 +56,7 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
             Self::ServiceCidr => "ServiceCIDR",
+            Self::Event => "Event",
         }
     }
 }
@@ -69,4 +74,6 @@ pub enum KubeItem {
     Node(KubeNode),
     /// The CIDRs of a ServiceCIDR.
     ServiceCidr(Vec<IpNet>),
+    /// What an Event tells of a Pod's network; most tell nothing.
+    Event(Option<PastEvent>),
 }

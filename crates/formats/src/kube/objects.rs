@@ -11,8 +11,8 @@ use serde::{
     de::{Error as _, SeqAccess, Visitor},
 };
 use sexton_core::model::{
-    ContainerPort, Endpoint, EndpointPort, EndpointSlice, KubeNode, NplAnnotation, NplEntry, Phase, Pod,
-    PodName, PodUid, Proto, Service, ServicePort, Timestamp,
+    ContainerPort, Endpoint, EndpointPort, EndpointSlice, KubeNode, NplAnnotation, NplEntry, PastEvent,
+    PastKind, Phase, Pod, PodName, PodUid, Proto, Service, ServicePort, Timestamp,
 };
 
 use crate::addr::{parse_ip, parse_net};
@@ -160,6 +160,21 @@ pub struct Labels {
     /// The Service that an EndpointSlice belongs to.
     #[serde(rename = "kubernetes.io/service-name")]
     pub service_name: Option<String>,
+    /// The kind of machine of a Node.
+    #[serde(rename = "node.kubernetes.io/instance-type")]
+    pub instance_type: Option<String>,
+    /// The zone of a Node.
+    #[serde(rename = "topology.kubernetes.io/zone")]
+    pub zone: Option<String>,
+    /// The image of a Node, on Azure.
+    #[serde(rename = "kubernetes.azure.com/node-image-version")]
+    pub node_image: Option<String>,
+    /// The pool of a Node, on Azure.
+    #[serde(rename = "kubernetes.azure.com/agentpool")]
+    pub pool: Option<String>,
+    /// The build of Windows.
+    #[serde(rename = "node.kubernetes.io/windows-build")]
+    pub windows_build: Option<String>,
 }
 
 /// A Pod, slim.
@@ -756,6 +771,106 @@ pub struct NodeInfo {
     pub machine_id: Option<String>,
     /// The runtime with its version.
     pub container_runtime_version: Option<String>,
+    /// The operating system, in words.
+    pub os_image: Option<String>,
+    /// The kernel, or the build of Windows.
+    pub kernel_version: Option<String>,
+    /// The kubelet's version.
+    pub kubelet_version: Option<String>,
+}
+
+/// An Event, slim: of either API group.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventObject {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What it is about.
+    #[serde(default, alias = "regarding", deserialize_with = "nullable")]
+    pub involved_object: EventTarget,
+    /// Why it was sent, in one word.
+    #[serde(default, deserialize_with = "nullable")]
+    pub reason: String,
+    /// The same in a sentence.
+    #[serde(default, alias = "note", deserialize_with = "nullable")]
+    pub message: String,
+    /// When it happened last.
+    #[serde(default, alias = "deprecatedLastTimestamp")]
+    pub last_timestamp: Option<Timestamp>,
+    /// When it happened, where it happened once.
+    pub event_time: Option<Timestamp>,
+}
+
+/// What an Event is about.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct EventTarget {
+    /// Its kind.
+    #[serde(default, deserialize_with = "nullable")]
+    pub kind: String,
+    /// Its namespace.
+    #[serde(default, deserialize_with = "nullable")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(default, deserialize_with = "nullable")]
+    pub name: String,
+    /// Its UID.
+    pub uid: Option<String>,
+}
+
+impl EventObject {
+    /// What it tells of a Pod's network: that it got addresses (Multus' `AddedInterface`), or that its containers were stopped or
+    /// the Pod was deleted.
+    pub fn past(&self) -> Option<PastEvent> {
+        let of_pod = self.involved_object.kind == "Pod";
+        let named = |name: &str| PodName {
+            namespace: self.involved_object.namespace.clone(),
+            name: name.to_owned(),
+        };
+        let (pod, uid, what) = match self.reason.as_str() {
+            "Killing" | "Evicted" | "Preempted" if of_pod => (
+                named(&self.involved_object.name),
+                self.involved_object.uid.clone(),
+                PastKind::Ended,
+            ),
+            "AddedInterface" if of_pod => {
+                let (_, rest) = self.message.split_once('[')?;
+                let (list, _) = rest.split_once(']')?;
+                let ips: Vec<IpAddr> = list
+                    .split([' ', ','])
+                    .filter_map(|text| parse_ip(text.split('/').next().unwrap_or(text)))
+                    .collect();
+                if ips.is_empty() {
+                    return None;
+                }
+                (
+                    named(&self.involved_object.name),
+                    self.involved_object.uid.clone(),
+                    PastKind::Got(ips),
+                )
+            }
+            // A controller's: `Deleted pod: web-7d4-x2k`, `delete Pod web-0 in StatefulSet web successful`.
+            "SuccessfulDelete" => {
+                let name = self
+                    .message
+                    .strip_prefix("Deleted pod: ")
+                    .or_else(|| self.message.strip_prefix("delete Pod ")?.split(' ').next())?;
+                (named(name.trim()), None, PastKind::Ended)
+            }
+            _ => return None,
+        };
+        Some(PastEvent {
+            at: self
+                .last_timestamp
+                .or(self.event_time)
+                .or(self.metadata.creation_timestamp),
+            pod,
+            uid: not_empty(uid).map(|uid| PodUid::new(&uid)),
+            container: None,
+            what,
+            source: format!("Event {}", self.reason),
+        })
+    }
 }
 
 impl From<NodeObject> for KubeNode {
@@ -782,6 +897,21 @@ impl From<NodeObject> for KubeNode {
                 .collect(),
             pod_cidrs,
             machine_id: not_empty(node.status.node_info.machine_id),
+            created_at: node.metadata.creation_timestamp,
+            traits: [
+                ("OS", node.status.node_info.os_image),
+                ("OS build", node.metadata.labels.windows_build),
+                ("kernel", node.status.node_info.kernel_version),
+                ("kubelet", node.status.node_info.kubelet_version),
+                ("runtime", node.status.node_info.container_runtime_version.clone()),
+                ("VM size", node.metadata.labels.instance_type),
+                ("image", node.metadata.labels.node_image),
+                ("pool", node.metadata.labels.pool),
+                ("zone", node.metadata.labels.zone),
+            ]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), not_empty(value)?)))
+            .collect(),
             runtime_version: not_empty(node.status.node_info.container_runtime_version),
         }
     }

@@ -25,6 +25,7 @@ fn name(item: &KubeItem) -> String {
         KubeItem::EndpointSlice(slice) => format!("slice {}", slice.name),
         KubeItem::Node(node) => format!("node {}", node.name),
         KubeItem::ServiceCidr(nets) => format!("cidrs {nets:?}"),
+        KubeItem::Event(past) => format!("event {past:?}"),
     }
 }
 

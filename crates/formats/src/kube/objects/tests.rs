@@ -1,3 +1,5 @@
+use sexton_core::model::{PastEvent, PastKind, PodName};
+
 use super::*;
 
 fn pod(json: &str) -> PodObject {
@@ -279,7 +281,8 @@ fn endpoint_conditions_have_the_apis_defaults() {
 #[test]
 fn a_node_and_a_service_cidr() {
     let object: NodeObject = serde_json::from_str(
-        r#"{"metadata": {"name": "n1", "uid": "u"}, "spec": {"podCIDR": "10.10.1.0/24"},
+        r#"{"metadata": {"name": "n1", "uid": "u", "creationTimestamp": "2026-08-01T00:00:00Z",
+            "labels": {"node.kubernetes.io/instance-type": "Standard_D8d_v4"}}, "spec": {"podCIDR": "10.10.1.0/24"},
         "status": {"addresses": [{"type": "InternalIP", "address": "172.20.0.11"}, {"type": "Hostname", "address": "n1"}],
             "nodeInfo": {"machineID": "", "containerRuntimeVersion": "containerd://2.1.4"}}}"#,
     )
@@ -293,6 +296,10 @@ fn a_node_and_a_service_cidr() {
             pod_cidrs: vec!["10.10.1.0/24".parse().unwrap()],
             machine_id: None,
             runtime_version: Some("containerd://2.1.4".to_owned()),
+            created_at: Some("2026-08-01T00:00:00Z".parse().unwrap()),
+            traits: [("VM size", "Standard_D8d_v4"), ("runtime", "containerd://2.1.4")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
         }
     );
     let object: ServiceCidrObject =
@@ -317,4 +324,57 @@ fn a_list_of_the_api_server() {
     );
     let list: List<PodObject> = serde_json::from_str(r#"{"metadata":{"continue":""},"items":null}"#).unwrap();
     assert_eq!((list.metadata.cut(), list.items.len()), (None, 0));
+}
+
+#[test]
+fn what_events_tell_of_a_pods_network() {
+    let past = |text: &str| serde_json::from_str::<EventObject>(text).unwrap().past();
+    let named = |name: &str| PodName {
+        namespace: "billing".to_owned(),
+        name: name.to_owned(),
+    };
+    let event = |name: &str, uid: Option<&str>, what, source: &str| PastEvent {
+        at: Some("2026-08-18T06:58:01Z".parse().unwrap()),
+        pod: named(name),
+        uid: uid.map(PodUid::new),
+        container: None,
+        what,
+        source: source.to_owned(),
+    };
+    assert_eq!(
+        past(
+            r#"{"involvedObject": {"kind": "Pod", "namespace": "billing", "name": "invoice-0", "uid": "u1"}, "reason": "Killing",
+            "message": "Stopping container app", "lastTimestamp": "2026-08-18T06:58:01Z"}"#
+        ),
+        Some(event("invoice-0", Some("u1"), PastKind::Ended, "Event Killing"))
+    );
+    // The other API group, which a controller writes.
+    assert_eq!(
+        past(
+            r#"{"regarding": {"kind": "ReplicaSet", "namespace": "billing", "name": "invoice"}, "reason": "SuccessfulDelete",
+            "note": "Deleted pod: invoice-0", "eventTime": "2026-08-18T06:58:01.000000Z", "deprecatedLastTimestamp": null}"#
+        ),
+        Some(event(
+            "invoice-0",
+            None,
+            PastKind::Ended,
+            "Event SuccessfulDelete"
+        ))
+    );
+    assert_eq!(
+        past(
+            r#"{"involvedObject": {"kind": "Pod", "namespace": "billing", "name": "invoice-0"}, "reason": "AddedInterface",
+            "message": "Add eth0 [10.240.1.77/16 fd00::7/64] from azure", "lastTimestamp": "2026-08-18T06:58:01Z"}"#
+        ),
+        Some(event(
+            "invoice-0",
+            None,
+            PastKind::Got(vec![ip("10.240.1.77"), ip("fd00::7")]),
+            "Event AddedInterface"
+        ))
+    );
+    assert_eq!(
+        past(r#"{"reason": "Pulled", "involvedObject": {"kind": "Pod"}}"#),
+        None
+    );
 }
