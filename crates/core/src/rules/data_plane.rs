@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     marks::KUBE_PREFIX,
     model::{CtEntry, NftValue, NodeState, Proto},
@@ -48,6 +51,7 @@ impl Place<'_> {
 type Served<'a> = (Option<IpAddr>, Place<'a>);
 
 /// What the data plane does with an entry's first packet. The pairs are a source and its rule.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sends {
     /// kube-proxy has rules for it, and none leads to the entry's endpoint.
     Elsewhere((String, String)),
