@@ -337,8 +337,20 @@ pub enum TraceFormat {
 pub struct TraceArgs {
     /// Captures (pcap, pcapng, text of pktmon), counters (typeperf, Get-Counter), and what tells who lives where: nic.json,
     /// hns-endpoints.json, pods.json, crictl-pods.json and others of a recorded node. Folders are walked.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present_any = ["live", "bundle"], conflicts_with = "live", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Look at this Linux node: its counters, and for a second at most at its packets, if the counters are suspicious.
+    #[arg(long)]
+    pub live: bool,
+    /// How long to watch the counters, in seconds; it ends at once when they are suspicious.
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 10, requires = "live")]
+    pub watch: u64,
+    /// Packets a second in by one link and out by another, from which on that is suspicious.
+    #[arg(long, value_name = "RATE", default_value_t = 5_000.0, requires = "live")]
+    pub above: f64,
+    /// Keep the packets that were captured, as a file of pcap.
+    #[arg(long, value_name = "FILE", requires = "live")]
+    pub save: Option<PathBuf>,
     /// How to print it.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: TraceFormat,
@@ -348,7 +360,7 @@ pub struct TraceArgs {
     /// Show all evidence.
     #[arg(long, short)]
     pub verbose: bool,
-    /// The node's name, where no file tells it.
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
+    /// Where from, if not from files.
+    #[command(flatten)]
+    pub source: SourceArgs,
 }

@@ -154,7 +154,8 @@ fn recorded(files: &mut dyn bundle::Files, node: Option<&str>) -> anyhow::Result
     Ok(Some(state))
 }
 
-fn spinner(what: &'static str) -> ProgressBar {
+/// A sign of life on standard error, where that is a terminal.
+pub fn spinner(what: &'static str) -> ProgressBar {
     // Hidden by itself where stderr is no terminal.
     let spinner = ProgressBar::new_spinner().with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {

@@ -28,6 +28,7 @@ mod cri_server;
 pub mod demo;
 mod echo;
 mod error;
+pub mod fabric;
 pub mod faults;
 mod grpc;
 pub mod keeper;

@@ -7,12 +7,14 @@
 
 mod api;
 mod apply;
+mod capture;
 mod cni_files;
 mod command;
 pub mod cri;
 mod identity;
 mod kinds;
 mod kubelet;
+mod meter;
 mod modules;
 mod namespaces;
 mod netlink;
@@ -23,8 +25,10 @@ mod runtime;
 mod source;
 mod xtables;
 
+pub use capture::{Bounds, CaptureError, Recorded, capture};
 pub use command::CommandError;
 pub use kinds::Kinds;
+pub use meter::{Meter, MeterError};
 pub use netlink::NetlinkError;
 pub use node::{LinuxNode, OpenError};
 pub use options::{ApiAccess, KeepConntrack, LinuxOptions, Tracked};

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use sexton_core::model::{Adapters, Capture, Completeness, CounterFile, Interface, Place};
+use sexton_core::model::{Adapters, Completeness, CounterFile, Interface, Place};
 
 use super::{
     collect::Collector,
@@ -10,36 +10,15 @@ use super::{
     join::{completeness, join},
     recognise::FileKind,
 };
-use crate::{
-    capture::{self, Watch},
-    counters, hns, nic,
-};
-
-/// Flows of a capture are kept up to this number: a rule looks at those of many packets, and they come first.
-const MAX_FLOWS: usize = 10_000;
+use crate::{capture, counters, hns, nic};
 
 impl Collector {
     /// Follows a capture as a stream, whatever its length.
     pub(super) fn capture(&mut self, entry: &FileEntry, reader: impl Read) {
-        let mut watch = Watch::default();
-        let outcome = capture::read(reader, &entry.path, &mut |packet| watch.see(packet));
-        let mut trace = watch.finish();
-        trace.flows.truncate(MAX_FLOWS);
-        trace.flows.shrink_to_fit();
+        let (capture, problems, packets) = capture::follow(reader, &entry.path);
         self.newest = self.newest.max(entry.mtime);
-        let report = Self::report(entry, outcome.completeness.clone(), outcome.packets);
-        self.state.problems.extend(outcome.problems);
-        let capture = Capture {
-            path: entry.path.clone(),
-            frames: outcome.frames,
-            cut: outcome.cut,
-            bytes: outcome.bytes,
-            totals: trace.totals,
-            flows: trace.flows,
-            destinations: trace.destinations,
-            interfaces: outcome.interfaces,
-            completeness: outcome.completeness,
-        };
+        let report = Self::report(entry, capture.completeness.clone(), packets);
+        self.state.problems.extend(problems);
         join(&mut self.state.captures, vec![capture], report);
     }
 

@@ -14,6 +14,8 @@
 
 use std::io;
 
+use sexton_core::model::{Capture, Problem};
+
 mod identity;
 mod link;
 #[doc(hidden)]
@@ -45,6 +47,30 @@ pub fn recognise(head: &[u8]) -> bool {
     [b"PktGroupId ".as_slice(), b"[Microsoft-Windows-PktMon]"]
         .iter()
         .any(|mark| memchr::memmem::find(&text, mark).is_some())
+}
+
+/// Flows of a capture are kept up to this number: a rule looks at those of many packets, and they come first.
+const MAX_FLOWS: usize = 10_000;
+
+/// Follows a capture to its end, whatever its length: what was in it, what was wrong in it, and the number of packets.
+pub fn follow(reader: impl io::Read, path: &str) -> (Capture, Vec<Problem>, u64) {
+    let mut watch = Watch::default();
+    let outcome = read(reader, path, &mut |packet| watch.see(packet));
+    let mut trace = watch.finish();
+    trace.flows.truncate(MAX_FLOWS);
+    trace.flows.shrink_to_fit();
+    let capture = Capture {
+        path: path.to_owned(),
+        frames: outcome.frames,
+        cut: outcome.cut,
+        bytes: outcome.bytes,
+        totals: trace.totals,
+        flows: trace.flows,
+        destinations: trace.destinations,
+        interfaces: outcome.interfaces,
+        completeness: outcome.completeness,
+    };
+    (capture, outcome.problems, outcome.packets)
 }
 
 /// How much [`read`] reads at once.

@@ -1,5 +1,7 @@
 //! The files of a trace: captures and counters, and whatever tells who lives where.
 
+use std::path::PathBuf;
+
 use anyhow::Context as _;
 use sexton_core::model::NodeState;
 use sexton_formats::bundle::{self, BundleError, BundleOptions};
@@ -9,12 +11,13 @@ use crate::{args::TraceArgs, source};
 /// Reads all of them as one recorded node.
 pub fn read(args: &TraceArgs) -> anyhow::Result<NodeState> {
     let options = BundleOptions {
-        node: args.node.clone(),
+        node: args.source.node.clone(),
         ..BundleOptions::default()
     };
     let nothing =
         "no capture and no counters were given (pcap, pcapng, text of pktmon, CSV of typeperf, Get-Counter)";
-    let mut files = source::Paths::open(&args.files)?;
+    let paths: Vec<PathBuf> = args.files.iter().chain(&args.source.bundle).cloned().collect();
+    let mut files = source::Paths::open(&paths)?;
     let state = match bundle::read(&mut files, &options) {
         Ok(state) => state,
         Err(BundleError::Empty { unread }) => {

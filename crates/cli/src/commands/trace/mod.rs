@@ -1,6 +1,7 @@
 //! `sexton trace`: which packets circulate, for which address, and whose it was.
 
 mod files;
+mod live;
 
 use sexton_core::{judge::Judge, settings::Settings};
 
@@ -13,7 +14,11 @@ use crate::{
 
 /// Reads, follows, joins, prints.
 pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
-    let state = files::read(args)?;
+    let state = if args.live {
+        live::read(args)?
+    } else {
+        files::read(args)?
+    };
     let settings = Settings::default();
     let at = state.taken_at.unwrap_or_else(source::now);
     let judge = Judge::new(&state, None, &settings, at);

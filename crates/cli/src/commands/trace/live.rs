@@ -1,0 +1,129 @@
+//! `sexton trace --live`: each stage only if the one before it found something. Counters cost next to nothing; a capture of a second at most
+//! shows what circulates; who lives at its destination is read last.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use sexton_core::{
+    finding::Verdict,
+    model::{
+        Capture, Completeness, CounterFile, Facts, Interface, Link, NodeState, Place, Problem, SourceReport,
+    },
+    traffic::{Thresholds, suspect},
+};
+use sexton_formats::capture;
+use sexton_linux::{Bounds, Meter, Recorded};
+
+use crate::{args::TraceArgs, source};
+
+/// Between two looks at the counters.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A suspicion must hold for most of so many intervals.
+const INTERVALS: usize = 3;
+
+/// What the capture is called in reports.
+const NAME: &str = "live capture";
+
+/// Watches, and reads the rest of the node once there is something to judge.
+pub fn read(args: &TraceArgs) -> anyhow::Result<NodeState> {
+    let mut node = source::open_live(&args.source, &[], false)?;
+    let thresholds = Thresholds {
+        rate: args.above,
+        ..Thresholds::default()
+    };
+    let mut meter = Meter::new("/proc", INTERVALS);
+    let until = Instant::now() + Duration::from_secs(args.watch);
+    let spinner = source::spinner("watching the counters");
+    let started = Instant::now();
+    let suspicious = loop {
+        meter.look().context("cannot watch this node")?;
+        let whole = meter.intervals() >= INTERVALS;
+        if whole && suspect(&meter.counters(), &thresholds).verdict == Some(Verdict::Suspected) {
+            break true;
+        }
+        if whole && Instant::now() >= until {
+            break false;
+        }
+        thread::sleep(PAUSE);
+    };
+    let watched = started.elapsed();
+    let captured = if suspicious {
+        spinner.set_message("capturing packets for a second at most");
+        Some(sexton_linux::capture(&Bounds::default()))
+    } else {
+        None
+    };
+    spinner.set_message("reading who lives here");
+    let mut state = node.observe();
+    spinner.finish_and_clear();
+
+    let counters = CounterFile {
+        path: "/proc/net/dev, /proc/stat".to_owned(),
+        counters: meter.counters(),
+    };
+    match captured {
+        None => {}
+        Some(Ok(recorded)) => {
+            if let Some(path) = &args.save {
+                fs::write(path, &recorded.file)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            let (mut capture, problems) = followed(&recorded, &state.links.value);
+            if let Some(pair) = suspect(&counters.counters, &thresholds).pairs.first() {
+                undisturbed(&mut capture, pair.received);
+            }
+            let told = report(
+                NAME,
+                capture.completeness.clone(),
+                recorded.packets,
+                recorded.took,
+            );
+            state.captures = Facts::from_source(vec![capture], told);
+            state.problems.extend(problems);
+        }
+        Some(Err(error)) => {
+            let why = Completeness::Unavailable(format!("{:#}", anyhow::Error::new(error)));
+            let told = report(NAME, why, 0, Duration::ZERO);
+            state.captures = Facts::from_source(Vec::new(), told);
+        }
+    }
+    let series = counters.counters.series.len();
+    let told = report("counters", Completeness::Complete, series, watched);
+    state.counters = Facts::from_source(vec![counters], told);
+    Ok(state)
+}
+
+/// A capture slows down what it looks at: a copy is made of each packet. How many go round a second is what the counters saw before, shared out
+/// as the capture saw them.
+#[allow(clippy::cast_precision_loss, reason = "counts of packets")]
+fn undisturbed(capture: &mut Capture, received: f64) {
+    let all = capture.flows.iter().map(|flow| flow.packets).sum::<u64>().max(1) as f64;
+    for destination in &mut capture.destinations {
+        destination.rate = Some(received * destination.packets as f64 / all);
+    }
+}
+
+/// What repeats in the capture, with the names of its links.
+fn followed(recorded: &Recorded, links: &[Link]) -> (Capture, Vec<Problem>) {
+    let (mut capture, problems, _) = capture::follow(recorded.file.as_slice(), NAME);
+    let named = links.iter().map(|link| Interface {
+        place: Place::Interface(link.index),
+        name: link.name.clone(),
+    });
+    capture.interfaces.extend(named);
+    (capture, problems)
+}
+
+fn report(name: &str, completeness: Completeness, items: usize, took: Duration) -> SourceReport {
+    SourceReport {
+        name: name.to_owned(),
+        completeness,
+        items: items as u64,
+        read_at: Some(source::now()),
+        took_ms: took.as_secs_f64() * 1000.0,
+    }
+}
