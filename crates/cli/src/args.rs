@@ -318,16 +318,6 @@ pub struct ExplainArgs {
     pub settings: SettingsArgs,
 }
 
-/// How a trace is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TraceFormat {
-    /// For a terminal.
-    #[default]
-    Table,
-    /// One document, `sexton.dev/trace/v1`.
-    Json,
-}
-
 /// `sexton trace`.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -353,7 +343,7 @@ pub struct TraceArgs {
     pub save: Option<PathBuf>,
     /// How to print it.
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: TraceFormat,
+    pub output: Format,
     /// Write it to a file.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

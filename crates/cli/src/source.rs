@@ -225,52 +225,88 @@ impl bundle::Files for Folder {
 
 /// Files, folders and archives that are of one node together.
 pub struct Paths {
-    paths: Vec<PathBuf>,
+    /// Each with the name that its files are shown under; none for a folder or archive that stands for the whole.
+    paths: Vec<(PathBuf, Option<String>)>,
+    bar: ProgressBar,
 }
 
 impl Paths {
     /// These, each of which must be there.
     pub fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
-        for path in paths {
-            fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
-        }
+        let alone = paths.len() == 1;
+        let named = |path: &PathBuf| {
+            let meta = fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+            let whole = alone && (meta.is_dir() || is_archive(path));
+            let shown = path.display().to_string();
+            let name = shown.trim_start_matches("./").trim_end_matches('/').to_owned();
+            Ok((path.clone(), (!whole).then_some(name)))
+        };
         Ok(Self {
-            paths: paths.to_vec(),
+            paths: paths.iter().map(named).collect::<anyhow::Result<_>>()?,
+            bar: spinner("reading"),
         })
     }
+}
+
+impl Drop for Paths {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// By the name's end: a compressed capture is no archive.
+fn is_archive(path: &Path) -> bool {
+    let name = path.display().to_string().to_ascii_lowercase();
+    [".tar", ".tar.gz", ".tgz", ".zip"]
+        .iter()
+        .any(|end| name.ends_with(end))
 }
 
 impl bundle::Files for Paths {
     fn visit(&mut self, visitor: &mut bundle::Visitor<'_>) -> Result<Vec<Unread>, bundle::VisitError> {
         let mut refused = Vec::new();
-        for path in &self.paths {
-            let shown = path.display().to_string();
+        let bar = self.bar.clone();
+        for (path, name) in &self.paths {
             let failed = |source| bundle::VisitError::Read {
-                after: shown.clone(),
+                after: path.display().to_string(),
                 source,
             };
+            let mut each = |entry: &bundle::FileEntry, reader: &mut dyn std::io::Read| {
+                let size = entry
+                    .size
+                    .map_or_else(String::new, |size| format!(" ({} MB)", size >> 20));
+                bar.set_message(format!("reading {}{size}", entry.path));
+                visitor(entry, reader)
+            };
+            let mut under = |entry: &bundle::FileEntry, reader: &mut dyn std::io::Read| {
+                let path = match name {
+                    Some(name) => format!("{name}/{}", entry.path),
+                    None => entry.path.clone(),
+                };
+                let entry = bundle::FileEntry {
+                    path,
+                    ..entry.clone()
+                };
+                each(&entry, reader)
+            };
             let meta = fs::metadata(path).map_err(failed)?;
-            let named = shown.trim_start_matches("./").to_owned();
             if meta.is_dir() {
                 let mut folder = Folder { root: path.clone() };
-                let prefix = named.trim_end_matches('/');
-                refused.extend(folder.visit(&mut |entry, reader| {
-                    let entry = bundle::FileEntry {
-                        path: format!("{prefix}/{}", entry.path),
-                        ..entry.clone()
-                    };
-                    visitor(&entry, reader)
-                })?);
-                continue;
-            }
-            let entry = bundle::FileEntry {
-                path: named,
-                size: Some(meta.len()),
-                mtime: meta.modified().ok().and_then(|m| Timestamp::try_from(m).ok()),
-            };
-            let mut file = File::open(path).map_err(failed)?;
-            if visitor(&entry, &mut file).is_break() {
-                break;
+                refused.extend(folder.visit(&mut under)?);
+            } else if is_archive(path) {
+                let file = File::open(path).map_err(failed)?;
+                let mut archive = bundle::Archive::new(file, bundle::Limits::default());
+                refused.extend(archive.visit(&mut under)?);
+            } else {
+                let entry = bundle::FileEntry {
+                    path: name.clone().unwrap_or_else(|| path.display().to_string()),
+                    size: Some(meta.len()),
+                    mtime: meta.modified().ok().and_then(|m| Timestamp::try_from(m).ok()),
+                };
+                let mut file = File::open(path).map_err(failed)?;
+                if each(&entry, &mut file).is_break() {
+                    break;
+                }
             }
         }
         Ok(refused)

@@ -4,14 +4,7 @@ use std::io::Write;
 
 use sexton_core::{finding::Action, model::Completeness, report::Report};
 
-use super::headline;
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
+use super::{escape, headline};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1d2430}\
 h1{font-size:1.5rem}section{border-left:4px solid #999;padding:.2rem 1rem;margin:1.2rem 0;background:#f7f8fa}\

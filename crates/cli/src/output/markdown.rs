@@ -4,15 +4,7 @@ use std::io::Write;
 
 use sexton_core::{model::Completeness, report::Report};
 
-use super::headline;
-
-/// Text inside a table cell or line: what would be Markdown's own is escaped.
-fn plain(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('|', "\\|")
-        .replace('<', "&lt;")
-        .replace('\n', " ")
-}
+use super::{headline, plain};
 
 pub(super) fn write(report: &Report, blind: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "# Node {}\n", plain(&report.node))?;

@@ -31,6 +31,22 @@ pub fn write(
     Ok(())
 }
 
+/// Text inside of HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// Text inside a table cell or line: what would be Markdown's own is escaped.
+fn plain(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('|', "\\|")
+        .replace('<', "&lt;")
+        .replace('\n', " ")
+}
+
 /// `1 rule`, `2 rules`.
 pub fn count(number: u64, noun: &str) -> String {
     if number == 1 {

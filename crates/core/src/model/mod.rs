@@ -45,7 +45,7 @@ pub use runtime::{Container, Runtime, RuntimeKind, RuntimeState, Sandbox, Sandbo
 pub(crate) use traffic::rate;
 pub use traffic::{
     Capture, Destination, Flow, FlowKey, Identity, Interface, LookAlike, Packet, Place, Point, Repeat,
-    Rhythm, Strength, Tcp, Totals, Way, flags_text,
+    Rhythm, Strength, Tcp, Timeline, Totals, Way, flags_text,
 };
 pub(crate) use xtables::single_address;
 pub use xtables::{Dnat, PortRange, XtChain, XtMatch, XtRule, XtTable, XtVariant};

@@ -186,6 +186,114 @@ pub struct Flow {
     pub flags: Option<u8>,
     /// Where it was seen, and how often.
     pub points: Vec<(Point, u64)>,
+    /// How many passed the first point when; of flows of a few packets there is none.
+    pub timeline: Option<Timeline>,
+}
+
+/// How many packets passed one point, over time: a fixed number of spans, which become longer as time goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The time of the first packet, in nanoseconds.
+    pub first: i64,
+    /// When the first span begins: a multiple of the width.
+    pub start: i64,
+    /// How long a span is, in nanoseconds.
+    pub width: i64,
+    /// Packets of each span, up to the last one that has any.
+    pub packets: Vec<u32>,
+}
+
+impl Timeline {
+    /// So many spans at most.
+    const SPANS: usize = 64;
+    /// A span at the beginning: 100 µs.
+    const NARROW: i64 = 100_000;
+
+    /// A timeline that begins at this time.
+    pub fn new(time: i64) -> Self {
+        Self {
+            first: time,
+            start: time.div_euclid(Self::NARROW).saturating_mul(Self::NARROW),
+            width: Self::NARROW,
+            packets: Vec::new(),
+        }
+    }
+
+    /// Counts so many packets at a time. One that is before the beginning counts at the beginning.
+    pub fn see(&mut self, time: i64, count: u32) {
+        let span = loop {
+            let span = time.saturating_sub(self.start).max(0) / self.width;
+            match usize::try_from(span) {
+                Ok(span) if span < Self::SPANS => break span,
+                _ => self.widen(),
+            }
+        };
+        if self.packets.len() <= span {
+            self.packets.resize(span + 1, 0);
+        }
+        if let Some(packets) = self.packets.get_mut(span) {
+            *packets = packets.saturating_add(count);
+        }
+    }
+
+    /// Two spans become one.
+    fn widen(&mut self) {
+        let width = self.width.saturating_mul(2);
+        let start = self.start.div_euclid(width).saturating_mul(width);
+        let odd = usize::from(start != self.start);
+        let mut wide = vec![0_u32; (self.packets.len() + odd).div_ceil(2)];
+        for (at, packets) in self.packets.iter().enumerate() {
+            if let Some(to) = wide.get_mut((at + odd) / 2) {
+                *to = to.saturating_add(*packets);
+            }
+        }
+        *self = Self {
+            first: self.first,
+            start,
+            width,
+            packets: wide,
+        };
+    }
+
+    /// Packets a second over time: the middle of each span in nanoseconds, and the rate in it. Spans of a few packets each are put
+    /// together, since their rate would only show how they fall into them; the last one, which is not over, is left out if there
+    /// are others.
+    pub fn rates(&self) -> Vec<(i64, f64)> {
+        const ENOUGH: u64 = 20;
+        let all: u64 = self.packets.iter().map(|packets| u64::from(*packets)).sum();
+        let spans = self.packets.len() as u64;
+        let together = usize::try_from((ENOUGH * spans).div_ceil(all.max(1)))
+            .unwrap_or(1)
+            .max(1);
+        let whole = match self.packets.len() / together {
+            0 => 1,
+            one @ 1 => one,
+            more if self.packets.len().is_multiple_of(together) => more - 1,
+            more => more,
+        };
+        let width = self.width.saturating_mul(i64::try_from(together).unwrap_or(1));
+        let groups = self.packets.chunks(together).take(whole).zip(0_i64..);
+        #[expect(clippy::cast_precision_loss, reason = "for a picture")]
+        groups
+            .map(|(packets, at)| {
+                let middle = self
+                    .start
+                    .saturating_add(width.saturating_mul(at))
+                    .saturating_add(width / 2);
+                let count: u64 = packets.iter().map(|packets| u64::from(*packets)).sum();
+                // The first span began before the first packet.
+                let before = if at == 0 {
+                    self.first.saturating_sub(self.start)
+                } else {
+                    0
+                };
+                (
+                    middle,
+                    count as f64 * 1e9 / (width.saturating_sub(before).max(1)) as f64,
+                )
+            })
+            .collect()
+    }
 }
 
 impl Flow {
@@ -387,5 +495,42 @@ impl Capture {
             Some(name) => format!("{point} ({name})"),
             None => point.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_grow_and_lose_nothing() {
+        let mut timeline = Timeline::new(1_700_000_000_123_456_789);
+        for n in 0..100_000_i64 {
+            timeline.see(1_700_000_000_123_456_789 + n * 1_000_000, 1);
+        }
+        assert_eq!(timeline.packets.iter().sum::<u32>(), 100_000);
+        assert!(timeline.packets.len() > Timeline::SPANS / 2 && timeline.packets.len() <= Timeline::SPANS);
+        let rates = timeline.rates();
+        // The first span may have begun before the first packet.
+        assert!(
+            rates.iter().skip(1).all(|(_, rate)| (rate - 1_000.0).abs() < 2.0),
+            "{rates:?}"
+        );
+        // Earlier than the beginning, and as late as can be.
+        timeline.see(i64::MIN, 1);
+        timeline.see(i64::MAX, 1);
+        assert_eq!(timeline.packets.iter().sum::<u32>(), 100_002);
+    }
+
+    #[test]
+    fn spans_of_a_few_packets_are_put_together() {
+        let mut timeline = Timeline::new(0);
+        (0..125).for_each(|n| timeline.see(n * 88_000, 1));
+        let rates: Vec<f64> = timeline.rates().iter().map(|(_, rate)| *rate).collect();
+        assert!(
+            rates.len() > 2 && rates.iter().all(|rate| (rate - 11_364.0).abs() < 700.0),
+            "{rates:?}"
+        );
+        assert_eq!(Timeline::new(5).rates().len(), 0);
     }
 }

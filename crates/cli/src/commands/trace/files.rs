@@ -16,6 +16,14 @@ pub fn read(args: &TraceArgs) -> anyhow::Result<NodeState> {
     };
     let nothing =
         "no capture and no counters were given (pcap, pcapng, text of pktmon, CSV of typeperf, Get-Counter)";
+    if args.files.is_empty() {
+        // What `sexton collect` wrote is the state itself.
+        let state = source::read(&args.source, &[])?.state;
+        if state.captures.value.is_empty() && state.counters.value.is_empty() {
+            anyhow::bail!("the bundle holds no capture and no counters");
+        }
+        return Ok(state);
+    }
     let paths: Vec<PathBuf> = args.files.iter().chain(&args.source.bundle).cloned().collect();
     let mut files = source::Paths::open(&paths)?;
     let state = match bundle::read(&mut files, &options) {

@@ -1,6 +1,6 @@
 //! Packets and bytes a flow.
 
-use sexton_core::model::Flow;
+use sexton_core::model::{Flow, Timeline};
 
 use super::{
     super::{FlowKey, Packet},
@@ -16,7 +16,12 @@ struct Entry {
     last: Option<i64>,
     flags: Option<u8>,
     points: Points<4>,
+    /// Boxed, since most flows are too short to have one.
+    timeline: Option<Box<Timeline>>,
 }
+
+/// A flow gets a timeline with its so many-th packet.
+const TIMED: u32 = 32;
 
 /// The flows of a capture, in a table of fixed size.
 pub(super) struct Flows {
@@ -45,7 +50,24 @@ impl Flows {
             if let Some(tcp) = packet.tcp {
                 entry.flags = tcp.flags;
             }
-            entry.points.see(packet.point);
+            if let Some((0, count)) = entry.points.see(packet.point)
+                && let Some(time) = packet.time
+            {
+                match &mut entry.timeline {
+                    Some(timeline) => timeline.see(time, 1),
+                    None if count >= TIMED => {
+                        let first = entry.first.unwrap_or(time);
+                        let mut timeline = Timeline::new(first);
+                        // When exactly those before came was not kept: evenly, as far as is known.
+                        let step = time.saturating_sub(first) / i64::from(TIMED);
+                        for n in 0..TIMED {
+                            timeline.see(first.saturating_add(step * i64::from(n)), 1);
+                        }
+                        entry.timeline = Some(Box::new(timeline));
+                    }
+                    None => {}
+                }
+            }
             return;
         }
         self.seen += 1;
@@ -59,6 +81,7 @@ impl Flows {
             last: packet.time,
             flags: packet.tcp.and_then(|tcp| tcp.flags),
             points,
+            timeline: None,
         };
         if let Some(out) = self.table.insert(hash, entry) {
             self.others.0 += out.sightings;
@@ -85,6 +108,7 @@ impl Flows {
                 last: entry.last,
                 flags: entry.flags,
                 points: entry.points.list().collect(),
+                timeline: entry.timeline.map(|timeline| *timeline),
             })
             .collect();
         flows.sort_by(|a, b| b.sightings.cmp(&a.sightings).then(a.key.cmp(&b.key)));

@@ -1,19 +1,22 @@
 //! A trace on paper: the answer, then each loop with its flows, then the counters and what was read.
 
+mod html;
+mod markdown;
+mod svg;
+mod table;
+
 use std::io::Write;
 
-use comfy_table::{ContentArrangement, Table, presets};
-use owo_colors::{OwoColorize as _, Style};
 use serde::Serialize;
 use sexton_core::{
     finding::{Evidence, Owner, Verdict},
     judge::Judge,
-    model::{Completeness, CounterFile, Flow, Problem, Unread, flags_text},
-    traffic::{self, Sighting, Suspicion, rank},
+    model::{Completeness, CounterFile, CounterKind, Flow, Problem, Timeline, Timestamp, Unread, flags_text},
+    traffic::{self, Core, Pair, Sighting, Suspicion, rank},
 };
 
 use super::count;
-use crate::args::TraceFormat;
+use crate::args::Format;
 
 /// The document, `sexton.dev/trace/v1`.
 #[derive(Serialize)]
@@ -24,6 +27,8 @@ pub struct Report {
     /// The worst of all verdicts.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_at: Option<Timestamp>,
     answer: String,
     loops: Vec<Loop>,
     counters: Vec<CountersSeen>,
@@ -70,6 +75,9 @@ struct FlowSeen {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     packets_per_second: Option<f64>,
+    /// How many passed when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<Timeline>,
 }
 
 impl Loop {
@@ -87,6 +95,7 @@ impl Loop {
             packets: flow.packets,
             bytes: flow.bytes,
             packets_per_second: flow.rate(),
+            timeline: flow.timeline.clone(),
         };
         Self {
             capture: capture.path.clone(),
@@ -149,10 +158,68 @@ pub struct CountersSeen {
     explained: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     one_sided_cores: Option<bool>,
+    pairs: Vec<Pair>,
+    cores: Vec<Core>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<f64>,
+    /// What the busiest pair received and sent, sample by sample.
+    series: Vec<SeriesSeen>,
     evidence: Vec<Evidence>,
     lacks: Vec<String>,
     #[serde(flatten)]
     completeness: Completeness,
+}
+
+/// A counter over time.
+#[derive(Serialize)]
+struct SeriesSeen {
+    label: String,
+    /// Seconds since the first sample, and the value.
+    values: Vec<(f64, f64)>,
+}
+
+/// What comes in by one adapter and goes out by another: of the busiest pair, else of the busiest adapters.
+fn series(file: &CounterFile, suspicion: &Suspicion) -> Vec<SeriesSeen> {
+    let counters = &file.counters;
+    let first = counters.times.iter().flatten().next();
+    let seconds = |at: usize| {
+        let time = counters.times.get(at).copied().flatten()?;
+        let since = time.duration_since(*first?);
+        Some(since.as_secs_f64())
+    };
+    let busiest = |kind: CounterKind, name: Option<&str>| {
+        let of = counters.series.iter().filter(move |s| {
+            let named = name.is_none_or(|name| s.counter.instance.as_deref() == Some(name));
+            s.counter.kind == kind && !s.counter.is_total() && named
+        });
+        of.max_by(|a, b| {
+            a.mean()
+                .unwrap_or_default()
+                .total_cmp(&b.mean().unwrap_or_default())
+        })
+    };
+    let pair = suspicion.pairs.first();
+    let both = [
+        (
+            CounterKind::Received,
+            pair.map(|pair| pair.receiver.as_str()),
+            "in",
+        ),
+        (CounterKind::Sent, pair.map(|pair| pair.sender.as_str()), "out"),
+    ];
+    both.into_iter()
+        .filter_map(|(kind, name, way)| {
+            let series = busiest(kind, name)?;
+            let instance = series.counter.instance.as_deref().unwrap_or("?");
+            #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
+            let values = series.values.iter().enumerate();
+            let values = values.filter_map(|(at, value)| Some((seconds(at).unwrap_or(at as f64), (*value)?)));
+            Some(SeriesSeen {
+                label: format!("{way}: {instance}"),
+                values: values.collect(),
+            })
+        })
+        .collect()
 }
 
 impl CountersSeen {
@@ -163,6 +230,10 @@ impl CountersSeen {
             verdict: suspicion.verdict.filter(|_| explained.is_none()),
             explained,
             one_sided_cores: suspicion.one_sided,
+            series: series(file, &suspicion),
+            pairs: suspicion.pairs,
+            cores: suspicion.cores,
+            switch: suspicion.switch,
             evidence: suspicion.evidence,
             lacks: suspicion.lacks,
             completeness: file.counters.completeness.clone(),
@@ -201,6 +272,7 @@ impl Report {
             schema: "sexton.dev/trace/v1",
             node: Some(state.identity.name.clone()).filter(|name| !name.is_empty()),
             verdict,
+            taken_at: state.taken_at,
             answer: String::new(),
             loops,
             counters,
@@ -281,136 +353,80 @@ impl Report {
 }
 
 /// Writes it.
-pub fn write(report: &Report, format: TraceFormat, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    if format == TraceFormat::Json {
-        serde_json::to_writer_pretty(&mut *out, report)?;
-        return Ok(writeln!(out)?);
-    }
-    writeln!(out, "{}", report.answer.bold())?;
-    for one in &report.loops {
-        write_loop(one, verbose, out)?;
-    }
-    for counters in &report.counters {
-        writeln!(out, "\n{} {}", verdict(counters.verdict), counters.path.bold())?;
-        if let Some(why) = &counters.explained {
-            writeln!(out, "  it looks like a loop and is none: {why}")?;
+pub fn write(report: &Report, format: Format, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    match format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, report)?;
+            writeln!(out)?;
         }
-        write_lines("", &counters.evidence, &counters.lacks, out)?;
-    }
-    writeln!(out)?;
-    for capture in &report.captures {
-        let why = capture
-            .completeness
-            .why()
-            .map_or_else(String::new, |why| format!("; {why}"));
-        let about = if capture.flows_exact { "" } else { "at most " };
-        writeln!(
-            out,
-            "{} {}: {}, {} of IP, {about}{}{why}",
-            "read".dimmed(),
-            capture.path,
-            count(capture.frames, "frame"),
-            capture.packets,
-            count(capture.flows, "flow")
-        )?;
-    }
-    for counters in &report.counters {
-        writeln!(
-            out,
-            "{} {}: {}",
-            "read".dimmed(),
-            counters.path,
-            count(counters.samples as u64, "sample")
-        )?;
-    }
-    for problem in &report.problems {
-        writeln!(out, "{} {}: {}", "input".yellow(), problem.place, problem.what)?;
-    }
-    if verbose {
-        for unread in &report.unread {
-            writeln!(out, "{} {}: {}", "unread".dimmed(), unread.path, unread.why)?;
-        }
+        Format::Table => table::write(report, verbose, out)?,
+        Format::Markdown => markdown::write(report, out)?,
+        Format::Html => html::write(report, out)?,
     }
     Ok(())
 }
 
-fn verdict(verdict: Option<Verdict>) -> String {
-    let style = match verdict {
-        Some(Verdict::Proved) => Style::new().red().bold(),
-        Some(Verdict::Suspected) => Style::new().yellow().bold(),
-        Some(_) => Style::new().magenta(),
-        None => Style::new().dimmed(),
-    };
-    let text = verdict.map_or_else(|| "no loop".to_owned(), |verdict| verdict.to_string());
-    text.style(style).to_string()
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first: String = letters
+        .next()
+        .map(char::to_uppercase)
+        .into_iter()
+        .flatten()
+        .collect();
+    first + letters.as_str()
 }
 
-fn write_loop(one: &Loop, verbose: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    writeln!(
-        out,
-        "\n{} {} {}",
-        verdict(one.verdict),
-        one.address.bold(),
-        one.text
-    )?;
+/// `no loop`, or the verdict.
+fn verdict_text(verdict: Option<Verdict>) -> String {
+    verdict.map_or_else(|| "no loop".to_owned(), |verdict| verdict.to_string())
+}
+
+/// `4 packets circulate, one turn takes 88.0 µs`.
+fn circulating(one: &Loop) -> String {
     let least = if one.circulating_exact { "" } else { "at least " };
     #[expect(clippy::cast_precision_loss, reason = "for reading")]
     let turn = one.turn_ns.map_or_else(String::new, |ns| {
         format!(", one turn takes {:.1} µs", ns as f64 / 1000.0)
     });
-    writeln!(
-        out,
-        "  {least}{} circulate{turn}",
-        count(one.circulating, "packet")
-    )?;
-    match (&one.enters, &one.leaves) {
-        (Some(enters), Some(leaves)) => writeln!(out, "  from {enters} to {leaves}")?,
-        (Some(one), None) | (None, Some(one)) => writeln!(out, "  by {one}")?,
-        (None, None) => {}
-    }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["  FLOW", "FLAGS", "PACKETS", "PER SECOND"]);
-    const SHOWN: usize = 20;
-    for flow in one.flows.iter().take(if verbose { usize::MAX } else { SHOWN }) {
-        let rate = flow
-            .packets_per_second
-            .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
-        table.add_row([
-            format!("  {}", flow.flow),
-            flow.flags.clone().unwrap_or_else(|| "-".to_owned()),
-            flow.packets.to_string(),
-            rate,
-        ]);
-    }
-    writeln!(out, "{table}")?;
-    if !verbose && one.flows.len() > SHOWN {
-        writeln!(
-            out,
-            "  and {} more",
-            count((one.flows.len() - SHOWN) as u64, "flow")
-        )?;
-    }
-    write_lines("", &one.evidence, &one.lacks, out)
+    format!("{least}{} circulate{turn}", count(one.circulating, "packet"))
 }
 
-fn write_lines(
-    indent: &str,
-    evidence: &[Evidence],
-    lacks: &[String],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    for line in evidence {
-        writeln!(
-            out,
-            "{indent}  {} {}",
-            format!("{}:", line.source).dimmed(),
-            line.text
-        )?;
+/// `from component 14 in (Ethernet 2) to component 22 out (VF)`.
+fn way(one: &Loop) -> Option<String> {
+    match (&one.enters, &one.leaves) {
+        (Some(enters), Some(leaves)) => Some(format!("from {enters} to {leaves}")),
+        (Some(one), None) | (None, Some(one)) => Some(format!("by {one}")),
+        (None, None) => None,
     }
-    for lack in lacks {
-        writeln!(out, "{indent}  {} {lack}", "lacks:".yellow())?;
-    }
-    Ok(())
+}
+
+/// `billing/invoice-1, until 2024-03-05T08:41:02Z`.
+fn owner(one: &Loop) -> Option<String> {
+    let owner = one.owner.as_ref()?;
+    let until = owner
+        .ended_at
+        .map_or_else(String::new, |at| format!(", until {at:.0}"));
+    Some(format!("{}{until}", owner.pod_name()))
+}
+
+/// A rate, or `-`.
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"))
+}
+
+/// `39 frames, 38 of IP, at most 5 flows; read up to byte 9068: ...`.
+fn read(capture: &Capture) -> String {
+    let why = capture
+        .completeness
+        .why()
+        .map_or_else(String::new, |why| format!("; {why}"));
+    let about = if capture.flows_exact { "" } else { "at most " };
+    format!(
+        "{}, {} of IP, {about}{}{why}",
+        count(capture.frames, "frame"),
+        capture.packets,
+        count(capture.flows, "flow")
+    )
 }
