@@ -36,6 +36,12 @@ pub enum Command {
     Collect(CollectArgs),
     /// Find packets that circulate for a dead Pod, in captures and counters. Changes nothing.
     Trace(TraceArgs),
+    /// End packets that circulate for a dead Pod, one verified step at a time.
+    Loop {
+        /// What to do.
+        #[command(subcommand)]
+        act: LoopAct,
+    },
     /// Show a rule's page; or who lives at an address, and every object that names it.
     Explain(ExplainArgs),
     /// Print shell completions.
@@ -351,6 +357,40 @@ pub struct TraceArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// Where from, if not from files.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// `sexton loop`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LoopAct {
+    /// Drop what circulates for an address, the narrowest first: the resets of its flows, then all that is for it. Each step is verified, and
+    /// taken back if it did not help. Only where a capture of this moment proves the loop and nobody lives at the address.
+    End(LoopEndArgs),
+}
+
+/// `sexton loop end`.
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("bundle", |arg| arg.hide(true)))]
+pub struct LoopEndArgs {
+    /// The address of nobody, as `sexton trace --live` names it.
+    pub address: std::net::IpAddr,
+    /// Change the node. Without it, the steps are shown.
+    #[arg(long)]
+    pub yes: bool,
+    /// How long a drop stays, in seconds; the kernel takes it away by itself.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub keep: u64,
+    /// Packets a second in by one link and out by another, from which on that is suspicious.
+    #[arg(long, value_name = "RATE", default_value_t = 5_000.0)]
+    pub above: f64,
+    /// Where journals are kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sexton")]
+    pub state_dir: PathBuf,
+    /// How to print what became of each step.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ListFormat,
+    /// Where from.
     #[command(flatten)]
     pub source: SourceArgs,
 }

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Undo(args) => commands::undo::run(args),
         Command::Collect(args) => commands::collect::run(args),
         Command::Trace(args) => commands::trace::run(args),
+        Command::Loop { act } => commands::loops::run(act),
         Command::Explain(args) => commands::explain::run(args),
         Command::Completions { shell } => commands::completions(*shell),
         Command::Man { dir } => commands::man(dir),

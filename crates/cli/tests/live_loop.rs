@@ -8,7 +8,7 @@
 
 mod live;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -296,5 +296,201 @@ fn a_quiet_node_is_not_captured() {
     assert_eq!(report["captures"], Value::Array(Vec::new()));
     assert_eq!(report["loops"], Value::Array(Vec::new()));
     assert_eq!(report["counters"][0]["samples"], 3, "{report:#}");
+    node.down().unwrap();
+}
+
+/// Runs `sexton loop end` with the node's own state directory.
+fn end(node: &LabNode, address: Ipv4Addr, args: &[&str]) -> Ran {
+    let dir = live::state_dir(node).display().to_string();
+    let address = address.to_string();
+    let all: Vec<&str> = ["loop", "end", &address, "--state-dir", &dir]
+        .into_iter()
+        .chain(args.iter().copied())
+        .collect();
+    sexton(node, &all)
+}
+
+/// A client that asks a living Pod without a pause, a new connection each time, until it is dropped.
+struct Asking {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<(u64, u64)>>,
+}
+
+impl Asking {
+    fn start(node: &LabNode, pod: &Pod) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let (netns, to) = (node.client_netns(), SocketAddr::from((pod.ip, 8080)));
+        let thread = std::thread::spawn(move || {
+            in_netns(&netns, move || {
+                let (mut good, mut failed) = (0, 0);
+                while !told.load(Ordering::Relaxed) {
+                    match TcpStream::connect_timeout(&to, Duration::from_secs(1)) {
+                        Ok(_) => good += 1,
+                        Err(_) => failed += 1,
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                (good, failed)
+            })
+            .unwrap()
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn end(mut self) -> (u64, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn drops(node: &LabNode) -> Vec<String> {
+    let listed = node.run(["nft", "list", "table", "netdev", "sexton"]);
+    let text = listed.map(|out| out.stdout).unwrap_or_default();
+    text.lines()
+        .filter(|line| line.contains(":loop\" ") || line.contains(":loop\",") || line.contains("expires"))
+        .map(|line| line.trim().to_owned())
+        .collect()
+}
+
+/// The whole ladder on the incident's loop: shown first, then carried out. Each circulating packet is dropped once, the living are not
+/// disturbed, and what comes again is seen and ended again.
+#[test]
+fn a_loop_is_ended_by_its_narrowest_drop() {
+    needs_lab!();
+    let node = node_with("end", Variant::Nft);
+    let living = node.pod(PodSpec::new("shop", "web-0").tcp(8080)).unwrap();
+    let fabric = node.fabric(Some(20_000)).unwrap();
+    let pod = node
+        .pod(PodSpec::new("shop", "cart-0").tcp(8080).untargeted())
+        .unwrap();
+    let first = fabric.keep_alive(&pod, 7).unwrap();
+    let later = fabric.keep_alive(&pod, 3).unwrap();
+    node.delete_pod(&pod).unwrap();
+    fabric.unused(pod.ip).unwrap();
+    fabric.reset(first).unwrap();
+
+    let shown = end(&node, pod.ip, &[]).exits(1);
+    assert!(
+        shown.says(&[
+            "7 packets for",
+            "1. drop the resets of 7 flows",
+            "2. drop everything for",
+            "Nothing was changed"
+        ]),
+        "{shown:?}"
+    );
+    assert!(fabric.rate(Duration::from_millis(300)).unwrap() > 10_000.0);
+    assert!(node.run(["nft", "list", "table", "netdev", "sexton"]).is_err());
+
+    let asking = Asking::start(&node, &living);
+    for (circulating, connections) in [(7, None), (3, Some(later))] {
+        if let Some(connections) = connections {
+            fabric.reset(connections).unwrap();
+        }
+        let ran = end(&node, pod.ip, &["--yes", "-o", "json"]);
+        let report = ran.json();
+        println!("{report:#}");
+        assert_eq!(report["ended"], true, "{report:#}");
+        assert_eq!(report["came_back"], Value::Null, "{report:#}");
+        assert_eq!(report["circulating"], circulating);
+        let [step] = &report["steps"].as_array().unwrap()[..] else {
+            panic!("{report:#}")
+        };
+        assert_eq!(
+            step["step"],
+            format!("drop the resets of {circulating} flows to {}", pod.ip)
+        );
+        assert_eq!(
+            step["dropped"], circulating,
+            "each circulating packet once: {report:#}"
+        );
+        assert!(step["took_ms"].as_u64().unwrap() <= 1_000, "{report:#}");
+        assert!(fabric.rate(Duration::from_millis(300)).unwrap() < 3_000.0);
+        ran.exits(0);
+    }
+    let (good, failed) = asking.end();
+    assert_eq!(failed, 0, "of {good}");
+    assert!(good > 500, "{good}");
+    let marks = drops(&node);
+    assert!(
+        !marks.is_empty() && marks.iter().all(|line| line.contains("timeout 1m")),
+        "{marks:?}"
+    );
+    targets_work(&node, |_| true);
+    node.down().unwrap();
+}
+
+/// What is not a reset is ended by the second step only; and `undo` takes the drop away before its time.
+#[test]
+fn datagrams_are_ended_by_their_destination() {
+    needs_lab!();
+    let node = node_with("udp", Variant::Nft);
+    node.pod(PodSpec::new("shop", "web-0").tcp(8080)).unwrap();
+    let fabric = node.fabric(Some(15_000)).unwrap();
+    let free = Ipv4Addr::new(10, 10, 1, 99);
+    fabric.unused(free).unwrap();
+    in_netns(&node.client_netns(), move || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for n in 0..5u8 {
+            socket.send_to(&[n; 16], (free, 5_000)).unwrap();
+        }
+    })
+    .unwrap();
+    let ran = end(&node, free, &["--yes", "-o", "json"]);
+    let report = ran.json();
+    assert_eq!(report["ended"], true, "{report:#}");
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 1, "{report:#}");
+    assert_eq!(steps[0]["step"], "drop everything for 10.10.1.99");
+    assert_eq!(steps[0]["dropped"], 5, "{report:#}");
+    assert_eq!(drops(&node).len(), 1);
+    let journal = report["journal"].as_str().unwrap();
+    let state = live::state_dir(&node).display().to_string();
+    sexton(&node, &["undo", journal, "--yes", "--state-dir", &state]).exits(0);
+    assert_eq!(drops(&node), Vec::<String>::new());
+    node.down().unwrap();
+}
+
+/// Nothing is dropped for an address of somebody, nor on a suspicion, nor where nothing circulates.
+#[test]
+fn what_is_no_proved_loop_of_nobody_is_left_alone() {
+    needs_lab!();
+    let node = node_with("refuse", Variant::Nft);
+    let pod = node
+        .pod(PodSpec::new("shop", "cart-0").tcp(8080).udp(9000).untargeted())
+        .unwrap();
+    let fabric = node.fabric(Some(20_000)).unwrap();
+    let quiet = end(&node, pod.ip, &["--yes"]).exits(1);
+    assert!(
+        quiet.says(&["the counters are not suspicious", "Nothing was changed"]),
+        "{quiet:?}"
+    );
+
+    let to = SocketAddr::from((pod.ip, 9000));
+    let sender = Sender::start(&node, 12_000, move |n| (to, n.to_be_bytes().to_vec()));
+    let gateway = end(&node, pod.ip, &["--yes"]).exits(1);
+    assert!(
+        gateway.says(&["again and again", "Nothing was changed"]),
+        "{gateway:?}"
+    );
+    sender.end();
+
+    let connections = fabric.keep_alive(&pod, 4).unwrap();
+    fabric.unused(pod.ip).unwrap();
+    fabric.reset(connections).unwrap();
+    let alive = end(&node, pod.ip, &["--yes"]).exits(1);
+    assert!(alive.says(&["cart-0", "Nothing was changed"]), "{alive:?}");
+    assert!(node.run(["nft", "list", "table", "netdev", "sexton"]).is_err());
+    assert!(fabric.rate(Duration::from_millis(300)).unwrap() > 10_000.0);
     node.down().unwrap();
 }

@@ -11,6 +11,7 @@ mod capture;
 mod cni_files;
 mod command;
 pub mod cri;
+pub mod drops;
 mod identity;
 mod kinds;
 mod kubelet;

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod collect;
 pub mod explain;
+pub mod loops;
 pub mod plan;
 pub mod repair;
 pub mod trace;

@@ -2,7 +2,9 @@
 //! shows what circulates; who lives at its destination is read last.
 
 use std::{
-    fs, thread,
+    fs,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,7 +17,7 @@ use sexton_core::{
     traffic::{Thresholds, suspect},
 };
 use sexton_formats::capture;
-use sexton_linux::{Bounds, Meter, Recorded};
+use sexton_linux::{Bounds, LinuxNode, Meter, Recorded};
 
 use crate::{args::TraceArgs, source};
 
@@ -28,15 +30,35 @@ const INTERVALS: usize = 3;
 /// What the capture is called in reports.
 const NAME: &str = "live capture";
 
-/// Watches, and reads the rest of the node once there is something to judge.
+/// How to look at a node.
+pub struct Look<'a> {
+    /// How long to watch its counters.
+    pub watch: Duration,
+    /// Packets a second from which on that is suspicious.
+    pub above: f64,
+    /// Where to keep the packets.
+    pub save: Option<&'a Path>,
+}
+
+/// Reads a node for `sexton trace`.
 pub fn read(args: &TraceArgs) -> anyhow::Result<NodeState> {
     let mut node = source::open_live(&args.source, &[], false)?;
+    let how = Look {
+        watch: Duration::from_secs(args.watch),
+        above: args.above,
+        save: args.save.as_deref(),
+    };
+    look(&mut node, &how)
+}
+
+/// Watches, and reads the rest of the node once there is something to judge.
+pub fn look(node: &mut LinuxNode, how: &Look<'_>) -> anyhow::Result<NodeState> {
     let thresholds = Thresholds {
-        rate: args.above,
+        rate: how.above,
         ..Thresholds::default()
     };
     let mut meter = Meter::new("/proc", INTERVALS);
-    let until = Instant::now() + Duration::from_secs(args.watch);
+    let until = Instant::now() + how.watch;
     let spinner = source::spinner("watching the counters");
     let started = Instant::now();
     let suspicious = loop {
@@ -68,7 +90,7 @@ pub fn read(args: &TraceArgs) -> anyhow::Result<NodeState> {
     match captured {
         None => {}
         Some(Ok(recorded)) => {
-            if let Some(path) = &args.save {
+            if let Some(path) = how.save {
                 fs::write(path, &recorded.file)
                     .with_context(|| format!("cannot write {}", path.display()))?;
             }

@@ -1,7 +1,7 @@
 //! `sexton trace`: which packets circulate, for which address, and whose it was.
 
 mod files;
-mod live;
+pub mod live;
 
 use sexton_core::{judge::Judge, settings::Settings};
 
