@@ -229,6 +229,142 @@ fn the_living_one_before_the_dead_one_is_said_so() {
     assert_eq!(edit.delete[0].after, Some(11));
 }
 
+/// What is said of the dead one's host ports, and of which living rule.
+fn said(rules: Vec<NftRule>) -> (String, Vec<String>) {
+    let pods = vec![pod("web-0", 1, "10.10.1.2"), pod("web-1", 2, "10.10.1.3")];
+    let mut state = with_nft(node(pods), rules);
+    state.ipam.value.leases = vec![old_lease(id("dead"))];
+    let all = judge(&state);
+    let finding = all.iter().find(|f| f.rule == "hostport-stale-target").unwrap();
+    let rivals = finding
+        .evidence
+        .iter()
+        .filter(|e| e.text.starts_with("it comes "));
+    (
+        finding.consequence.clone(),
+        rivals.map(|e| e.text.clone()).collect(),
+    )
+}
+
+/// Of several living rivals the one is named that the dead one keeps its traffic from, with each port that it keeps.
+#[test]
+fn the_rival_is_named_that_is_kept_from_its_traffic() {
+    let other = || id("0002aaaaaaaaaaaa");
+    let dead = |handle, port| nft_hostport(handle, &id("dead"), Proto::Tcp, port, "10.10.1.99:80");
+    let first = |handle, port| nft_hostport(handle, &living(), Proto::Tcp, port, "10.10.1.2:80");
+    let second = |handle, port| nft_hostport(handle, &other(), Proto::Tcp, port, "10.10.1.3:80");
+    let never = |ports: &str, who: &str| {
+        format!(
+            "Traffic to host port {ports} never reaches Pod voice/{who}: this older rule of a dead sandbox takes it first."
+        )
+    };
+    let behind = |ports: &str, who: &str| {
+        format!(
+            "The rule of Pod voice/{who} takes host port {ports} before this one of a dead sandbox, which would take it as soon as that is gone."
+        )
+    };
+    let named = |where_: &str, who: &str, rule: &NftRule| {
+        vec![format!(
+            "it comes {where_} the rule of Pod voice/{who}: {}",
+            rule.placed()
+        )]
+    };
+
+    // Both of its ports are the same living Pod's; each is said once, also where it has two rules for one.
+    let seen = said(vec![
+        dead(10, 8080),
+        dead(11, 8081),
+        first(12, 8080),
+        first(13, 8081),
+        first(14, 8081),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            never("tcp 8080 and tcp 8081", "web-0"),
+            named("before", "web-0", &first(12, 8080))
+        )
+    );
+    // One stands before it, which it takes nothing from, and one behind it: the second is the one that matters.
+    let seen = said(vec![
+        first(10, 8080),
+        dead(11, 8080),
+        dead(12, 8081),
+        second(13, 8081),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            never("tcp 8081", "web-1"),
+            named("before", "web-1", &second(13, 8081))
+        )
+    );
+    // In whichever order they are met.
+    let seen = said(vec![
+        first(10, 8081),
+        dead(11, 8080),
+        dead(12, 8081),
+        second(13, 8080),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            never("tcp 8080", "web-1"),
+            named("before", "web-1", &second(13, 8080))
+        )
+    );
+    // Of two behind it the first is named, of two before it too.
+    let seen = said(vec![
+        dead(10, 8080),
+        dead(11, 8081),
+        first(12, 8080),
+        second(13, 8081),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            never("tcp 8080", "web-0"),
+            named("before", "web-0", &first(12, 8080))
+        )
+    );
+    let seen = said(vec![
+        second(10, 8081),
+        first(11, 8080),
+        dead(12, 8080),
+        dead(13, 8081),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            behind("tcp 8080", "web-0"),
+            named("behind", "web-0", &first(11, 8080))
+        )
+    );
+    // One Pod's rules on both sides: its traffic is kept from one of them.
+    let seen = said(vec![
+        first(10, 8080),
+        dead(11, 8080),
+        dead(12, 8081),
+        first(13, 8081),
+    ]);
+    assert_eq!(
+        seen,
+        (
+            never("tcp 8080 and tcp 8081", "web-0"),
+            named("before", "web-0", &first(10, 8080))
+        )
+    );
+    // Nobody living wants the port.
+    let seen = said(vec![dead(10, 8080), dead(11, 8081), first(12, 9090)]);
+    let alone =
+        "Traffic to host port tcp 8080 and tcp 8081 is sent to an address that its Pod no longer has.";
+    assert_eq!(seen, (alone.to_owned(), Vec::new()));
+    // Only its masquerade is left.
+    let seen = said(vec![nft_hairpin(10, &id("dead"), "10.10.1.99"), first(11, 8080)]);
+    let left = "Only the masquerade of a dead sandbox's host port is left: it leads nowhere.";
+    assert_eq!(seen, (left.to_owned(), Vec::new()));
+}
+
 #[test]
 fn a_rule_of_one_host_address_is_no_rival_of_another_ones() {
     let at_host = |handle, id: &ContainerId, host: &str, to: &str| NftRule {
@@ -281,6 +417,23 @@ fn a_comment_that_was_cut_names_its_container_by_the_hash() {
     // Without one, the ID is not whole, and nothing is repaired.
     let mut state = node_with(rules(&id("dead")));
     state.ipam.value.leases.clear();
+    assert_eq!(found(&state), [("cni-rule-dead-sandbox", Verdict::Stale, false)]);
+}
+
+/// The living first: a container whose ID begins with the digits that a cut comment shows may be the one.
+#[test]
+fn who_has_the_first_digits_of_a_cut_comment_keeps_its_rule() {
+    let long = "a-network-with-a-long-name";
+    let rule = nft_masquerade(20, long, &id("dead"), "10.10.1.99");
+    let shown = marks::nft::masquerade(&rule).unwrap().container;
+    let mut state = node_with(vec![rule]);
+    state.ipam.value.leases.clear();
+    // The same digits, and other ones where the comment was cut.
+    let namesake = ContainerId::new(&format!("{:f<64}", shown.as_str()));
+    assert_ne!(namesake, id("dead"));
+    state.runtime.value.sandboxes[0].id = namesake;
+    assert_eq!(found(&state), []);
+    state.runtime.value.sandboxes[0].id = ContainerId::new(&"e".repeat(64));
     assert_eq!(found(&state), [("cni-rule-dead-sandbox", Verdict::Stale, false)]);
 }
 
