@@ -333,7 +333,7 @@ pub struct ExplainArgs {
 pub struct TraceArgs {
     /// Captures (pcap, pcapng, text of pktmon), counters (typeperf, Get-Counter), and what tells who lives where: nic.json,
     /// hns-endpoints.json, pods.json, crictl-pods.json and others of a recorded node. Folders are walked.
-    #[arg(required_unless_present_any = ["live", "bundle"], conflicts_with = "live", value_name = "FILE")]
+    #[arg(required_unless_present_any = ["live", "bundle", "fleet"], conflicts_with_all = ["live", "fleet"], value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Look at this Linux node: its counters, and for a second at most at its packets, if the counters are suspicious.
     #[arg(long)]
@@ -347,6 +347,15 @@ pub struct TraceArgs {
     /// Keep the packets that were captured, as a file of pcap.
     #[arg(long, value_name = "FILE", requires = "live")]
     pub save: Option<PathBuf>,
+    /// A folder of many nodes: each folder, archive and file in it is one; nodes.json, pods.json and events.json beside them are of all.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["live", "bundle", "report"])]
+    pub fleet: Option<PathBuf>,
+    /// Also write what a platform's vendor needs to act, as Markdown.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Names and addresses become numbers in that report, the same everywhere in it.
+    #[arg(long, requires = "report")]
+    pub redact: bool,
     /// How to print it.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Format,

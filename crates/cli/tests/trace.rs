@@ -215,3 +215,150 @@ fn bad_input_is_named_with_its_place_and_the_rest_is_used() {
         text(&strange)
     );
 }
+
+/// A node of a fleet: counters at this rate, and what kind of machine it is.
+fn fleet_node(dir: &Path, name: &str, rate: f64, build: &str, size: &str) {
+    let folder = dir.join(name);
+    fs::create_dir(&folder).unwrap();
+    let host = name.to_uppercase();
+    let path =
+        |adapter: &str, way: &str| format!(r#""\\{host}\Network Interface({adapter})\Packets {way}/sec""#);
+    let mut counters = format!(
+        "\r\n\"(PDH-CSV 4.0)\",{},{}\r\n",
+        path("Microsoft Hyper-V Network Adapter _2", "Received"),
+        path("Mellanox ConnectX-4 Lx Virtual Ethernet Adapter", "Sent")
+    );
+    for second in 0..5 {
+        counters += &format!(
+            "\"03/05/2024 09:00:{:02}.113\",\"{rate:.3}\",\"{:.3}\"\r\n",
+            second * 2,
+            rate * 1.001
+        );
+    }
+    fs::write(folder.join("counters.csv"), counters).unwrap();
+    let meta = serde_json::json!({"node": name, "taken_at": "2024-03-05T09:00:30Z",
+        "traits": {"OS build": build, "VM size": size, "NIC driver": "23.4.26054.1"}});
+    fs::write(folder.join("meta.json"), meta.to_string()).unwrap();
+}
+
+#[test]
+fn a_fleet_is_ranked_and_the_sick_are_compared_with_the_healthy() {
+    // The incident: 18 of 138 nodes, one image against another.
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..138_u32 {
+        let sick = n % 8 == 3 || n == 0;
+        let rate = if sick {
+            18_000.0 + f64::from(n) * 1_000.0
+        } else {
+            27.5
+        };
+        let size = if n % 2 == 0 { "D8d_v4" } else { "E8as_v4" };
+        fleet_node(
+            dir.path(),
+            &format!("akswnp{n:06}"),
+            rate,
+            if sick { "20348.5139" } else { "20348.5020" },
+            size,
+        );
+    }
+    fs::write(dir.path().join("broken.csv"), "not counters").unwrap();
+    let args = ["--fleet", dir.path().to_str().unwrap()];
+    let report = json(&args);
+    assert_eq!(
+        report["answer"],
+        "139 nodes: 0 in a loop, 18 suspected, 1 unknown, 120 healthy."
+    );
+    let nodes = report["nodes"].as_array().unwrap();
+    // The busiest first, the healthy last.
+    assert_eq!(
+        (&nodes[0]["node"], &nodes[0]["class"]),
+        (&Value::from("akswnp000131"), &Value::from("suspected"))
+    );
+    assert_eq!(
+        (&nodes[18]["node"], &nodes[18]["class"]),
+        (&Value::from("broken"), &Value::from("unknown"))
+    );
+    assert_eq!(nodes[138]["class"], "healthy");
+    let first = &report["common"][0];
+    assert_eq!(
+        (
+            &first["name"],
+            &first["value"],
+            &first["sick"],
+            &first["sick_of"],
+            &first["healthy"],
+            &first["healthy_of"]
+        ),
+        (
+            &"OS build".into(),
+            &"20348.5139".into(),
+            &18.into(),
+            &18.into(),
+            &0.into(),
+            &120.into()
+        )
+    );
+    assert_eq!(report["too_small"], Value::Null);
+    for format in ["table", "markdown", "html"] {
+        let output = trace(&[&args[..], &["-o", format]].concat());
+        assert!(
+            text(&output).contains("20348.5139") && text(&output).contains("18 of 18"),
+            "{format}"
+        );
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_small_fleet_says_that_it_is_small() {
+    let dir = tempfile::tempdir().unwrap();
+    fleet_node(dir.path(), "akswnp000001", 60_000.0, "20348.5139", "D8d_v4");
+    fleet_node(dir.path(), "akswnp000002", 27.0, "20348.5020", "D8d_v4");
+    let report = json(&["--fleet", dir.path().to_str().unwrap()]);
+    assert!(
+        report["too_small"].as_str().unwrap().contains("too few"),
+        "{report}"
+    );
+}
+
+#[test]
+fn the_vendors_report_holds_what_it_takes_and_redacted_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("vendor.md");
+    let case = scenario("packet-loop-positive-owner-by-log");
+    let write = |more: &[&str]| {
+        let args = [
+            &[case.to_str().unwrap(), "--report", file.to_str().unwrap()],
+            more,
+        ]
+        .concat();
+        assert_eq!(trace(&args).status.code(), Some(1));
+        fs::read_to_string(&file).unwrap()
+    };
+    let report = write(&[]);
+    for wanted in [
+        "## Environment",
+        "## Counters",
+        "## Flows",
+        "## Time line",
+        "## What was tried",
+        "Is it a known defect?",
+        "clear a node without replacing it?",
+        "configuration that prevents it?",
+        "Does an overlay avoid it?",
+        "for a drained node",
+        "tcp 10.240.255.8:443 > 10.240.1.77:51000",
+        "last owner: billing/invoice-1, until 2024-03-05T08:41:02Z",
+        "2024-03-04T18:01:13Z billing/invoice-1 gets the address",
+    ] {
+        assert!(report.contains(wanted), "{wanted}: {report}");
+    }
+    let redacted = write(&["--redact"]);
+    for name in ["akswnp00002f", "10.240.", "invoice", "billing", "nic-aks"] {
+        assert!(!redacted.to_lowercase().contains(name), "{name}: {redacted}");
+    }
+    assert!(
+        redacted.contains("## Flows") && redacted.contains(":443 > address-"),
+        "{redacted}"
+    );
+}

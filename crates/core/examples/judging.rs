@@ -170,6 +170,7 @@ fn node(size: usize, dead: bool) -> NodeState {
         ),
         cni_cache: Facts::complete("cni-cache", Vec::new()),
         cni_config: Facts::complete("cni-config", Vec::new()),
+        traits: Default::default(),
         history: Facts::default(),
         adapters: Facts::default(),
         hns_endpoints: Facts::default(),

@@ -254,6 +254,7 @@ pub(crate) fn node(pods: Vec<Pod>) -> NodeState {
         ipam: Facts::complete("host-local", IpamStore::default()),
         cni_cache: Facts::complete("cni-cache", Vec::new()),
         cni_config: Facts::complete("cni-config", Vec::new()),
+        traits: Default::default(),
         history: Facts::default(),
         adapters: Facts::default(),
         hns_endpoints: Facts::default(),

@@ -19,7 +19,7 @@ mod runtime;
 mod traffic;
 mod xtables;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,8 @@ pub struct NodeState {
     pub cni_cache: Facts<Vec<CacheEntry>>,
     /// CNI configuration files.
     pub cni_config: Facts<Vec<CniConfig>>,
+    /// What kind of machine it is, where the recording says it: `NIC driver`, `VM size`, ... Beside the Node's own.
+    pub traits: BTreeMap<String, String>,
     /// Who had addresses before, and when Pods ended.
     pub history: Facts<Vec<PastEvent>>,
     /// What the node's network adapters own, by each source that told it.
@@ -155,6 +157,39 @@ impl NodeState {
     /// The Node object of this node, if one was read.
     pub fn kube_node(&self) -> Option<&KubeNode> {
         self.nodes.value.iter().find(|n| n.name == self.identity.name)
+    }
+
+    /// What kind of machine it is, by the recording, its Node and its adapters.
+    pub fn machine(&self) -> BTreeMap<String, String> {
+        let mut out = self
+            .kube_node()
+            .map(|node| node.traits.clone())
+            .unwrap_or_default();
+        if let (Some(node), Some(at)) = (self.kube_node(), self.taken_at)
+            && let Some(created) = node.created_at
+        {
+            let days = at.duration_since(created).as_hours() / 24;
+            let age = match days {
+                ..=1 => "up to a day",
+                2..=7 => "up to a week",
+                8..=30 => "up to a month",
+                _ => "more than a month",
+            };
+            out.insert("node age".to_owned(), age.to_owned());
+        }
+        let nics = || self.adapters.value.iter().flat_map(|list| &list.nics);
+        let mut say = |name: &str, told: Option<bool>| {
+            if let Some(told) = told {
+                out.insert(name.to_owned(), if told { "on" } else { "off" }.to_owned());
+            }
+        };
+        say("accelerated networking", nics().find_map(|nic| nic.accelerated));
+        say(
+            "IP forwarding of the adapter",
+            nics().find_map(|nic| nic.forwarding),
+        );
+        out.extend(self.traits.clone());
+        out
     }
 
     /// Pods that are bound to this node. A Pod without a node name is nowhere yet.

@@ -3,6 +3,7 @@
 //! Counters alone suspect ([`suspect`]); packets that come again and again, for an address of nobody, prove ([`judge`]).
 //! [`sightings`] and [`suspicions`] do it for everything that was recorded of a node.
 
+pub mod fleet;
 mod judge;
 mod suspect;
 

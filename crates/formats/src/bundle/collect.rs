@@ -46,6 +46,9 @@ struct MetaFile {
     taken_at: Option<Timestamp>,
     machine_id: Option<String>,
     booted_at: Option<Timestamp>,
+    /// What kind of machine it is, in whatever words: `VM size`, `NIC driver`.
+    #[serde(default)]
+    traits: BTreeMap<String, String>,
 }
 
 /// A Pod that something other than the Pod list names.
@@ -519,6 +522,7 @@ impl Collector {
             self.meta.node = Some((node, entry.path.clone()));
         }
         self.meta.taken_at = self.meta.taken_at.or(meta.taken_at);
+        self.state.traits.extend(meta.traits);
         let identity = &mut self.state.identity;
         identity.machine_id = identity.machine_id.take().or(meta.machine_id);
         identity.booted_at = identity.booted_at.or(meta.booted_at);

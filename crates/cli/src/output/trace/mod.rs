@@ -1,9 +1,12 @@
 //! A trace on paper: the answer, then each loop with its flows, then the counters and what was read.
 
+pub mod fleet;
 mod html;
 mod markdown;
+pub mod redact;
 mod svg;
 mod table;
+pub mod vendor;
 
 use std::io::Write;
 
@@ -211,7 +214,6 @@ fn series(file: &CounterFile, suspicion: &Suspicion) -> Vec<SeriesSeen> {
         .filter_map(|(kind, name, way)| {
             let series = busiest(kind, name)?;
             let instance = series.counter.instance.as_deref().unwrap_or("?");
-            #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
             let values = series.values.iter().enumerate();
             let values = values.filter_map(|(at, value)| Some((seconds(at).unwrap_or(at as f64), (*value)?)));
             Some(SeriesSeen {
