@@ -101,3 +101,27 @@ fn the_same_where_iptables_is_the_legacy_one() {
     }
     check(&show("demo-legacy", Variant::Legacy));
 }
+
+/// The other incident: resets for a dead Pod that circulate are seen, proved and ended, and nobody alive notices.
+#[test]
+fn the_loop_is_shown_from_its_beginning_to_its_end() {
+    if let Some(why) = sexton_lab::unsupported() {
+        return skip!("{why}");
+    }
+    let dir = PathBuf::from(format!("/tmp/sexton-demo-loop-{}", std::process::id()));
+    let options = DemoOptions {
+        sexton: env!("CARGO_BIN_EXE_sexton").into(),
+        dir: dir.clone(),
+        variant: Variant::Nft,
+        runtime: RuntimeKind::Containerd,
+        keep: None,
+        colour: false,
+    };
+    let mut shown = Vec::new();
+    let outcome = demo::run_loop(&options, &mut shown);
+    let shown = String::from_utf8(shown).unwrap();
+    let outcome = outcome.unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    assert_eq!(outcome.wrong, Vec::<String>::new(), "{shown}");
+    assert!(outcome.took.as_secs() < 60, "{:?}", outcome.took);
+    assert!(!Path::new(&dir).exists(), "the lab is still there");
+}

@@ -130,11 +130,23 @@ enum Act {
     Demo(DemoArguments),
 }
 
+/// What a demo is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Incident {
+    /// Stale state of dead Pods of every kind: found, repaired, proved by traffic
+    Stale,
+    /// Resets for a dead Pod that circulate: seen, proved, ended
+    Loop,
+}
+
 #[derive(Debug, Args)]
 struct DemoArguments {
     /// The program `sexton`
     #[arg(long)]
     sexton: PathBuf,
+    /// Which incident is shown
+    #[arg(long, value_enum, default_value_t = Incident::Stale)]
+    incident: Incident,
     /// Which tables the node's iptables writes to
     #[arg(long, value_enum, default_value_t = Variant::Nft)]
     variant: Variant,
@@ -309,6 +321,7 @@ fn up(dir: &Path, options: &LabOptions, unprivileged: bool) -> anyhow::Result<()
 fn demo(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
     let DemoArguments {
         sexton,
+        incident,
         variant,
         unprivileged,
         keep,
@@ -333,9 +346,14 @@ fn demo(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
         keep,
         colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
-    match demo::run(&options, &mut std::io::stdout()) {
-        Ok(outcome) if outcome.is_good() => Ok(ExitCode::SUCCESS),
-        Ok(_) => Ok(ExitCode::FAILURE),
+    let mut out = std::io::stdout();
+    let good = match incident {
+        Incident::Stale => demo::run(&options, &mut out).map(|outcome| outcome.is_good()),
+        Incident::Loop => demo::run_loop(&options, &mut out).map(|outcome| outcome.wrong.is_empty()),
+    };
+    match good {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => Ok(ExitCode::FAILURE),
         Err(DemoError::Unsupported(why)) => {
             let _ = writeln!(std::io::stderr(), "sexton-lab: no lab can be made here: {why}");
             Ok(ExitCode::from(3))

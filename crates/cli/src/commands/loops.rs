@@ -15,7 +15,7 @@ use sexton_core::{
     finding::Verdict,
     judge::Judge,
     marks::{TOMBSTONE_MARK, TOMBSTONE_TABLE},
-    model::{CounterKind, Counters, Destination, Family, Flow, NftElement, NftFamily, NftValue, NodeState},
+    model::{Destination, Family, Flow, NftElement, NftFamily, NftValue, NodeState},
     node::{Applied, Node as _},
     plan::Act,
     repair::{Journal as _, Outcome, Record},
@@ -179,7 +179,7 @@ fn proved(state: &NodeState, address: IpAddr, args: &LoopEndArgs) -> anyhow::Res
     Ok(Ok(Fought {
         address,
         link: link.to_owned(),
-        others: received(&counters.counters, link).map_or(0.0, |all| (all - rate).max(0.0)),
+        others: live::received(&counters.counters, link).map_or(0.0, |all| (all - rate).max(0.0)),
         rate,
         circulating: one.destination.circulating,
         steps,
@@ -352,17 +352,8 @@ fn rate(link: &str) -> anyhow::Result<f64> {
     meter.look()?;
     thread::sleep(MEASURE);
     meter.look()?;
-    received(&meter.counters(), link)
+    live::received(&meter.counters(), link)
         .with_context(|| format!("the counters of link {link} cannot be read any more"))
-}
-
-/// Packets a second that came in by a link, over all intervals.
-fn received(counters: &Counters, link: &str) -> Option<f64> {
-    let mut series = counters.series.iter();
-    let own = series.find(|series| {
-        series.counter.kind == CounterKind::Received && series.counter.instance.as_deref() == Some(link)
-    });
-    own?.mean()
 }
 
 /// The rate with which it came back within the time that it is watched, if it did.

@@ -2,6 +2,7 @@
 //! repairs. What it said and did is held against what the lab knows it made.
 
 mod check;
+mod circles;
 mod compare;
 mod outcome;
 mod show;
@@ -22,6 +23,7 @@ use crate::node::{LabNode, LabOptions, RuntimeKind, Variant};
 use crate::snapshot::Snapshot;
 use crate::talk::{Probe, probe};
 use crate::truth::{Target, Truth};
+pub use circles::{LoopOutcome, run_loop};
 pub use outcome::{Outcome, Port, RuleLine};
 use show::{Ran, Show};
 

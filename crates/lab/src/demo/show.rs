@@ -188,6 +188,17 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
+    /// A table of two columns.
+    pub(super) fn table(&mut self, rows: &[(&str, String)]) -> Result<(), DemoError> {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
+        for (name, value) in rows {
+            table.add_row([*name, value.as_str()]);
+        }
+        writeln!(self.out, "\n{table}")?;
+        Ok(self.out.flush()?)
+    }
+
     /// The summary, and where the files are.
     pub(super) fn end(&mut self, outcome: &Outcome) -> Result<(), DemoError> {
         write!(self.out, "\n{outcome}")?;
