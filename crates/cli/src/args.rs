@@ -63,7 +63,7 @@ pub enum Format {
     /// For a terminal.
     #[default]
     Table,
-    /// One document, `sexton.dev/report/v1`.
+    /// One document, which names its schema.
     Json,
     /// For a ticket.
     Markdown,

@@ -245,21 +245,12 @@ fn a_loop_for_somebody_alive_is_said_to_be_something_else() {
     node.down().unwrap();
 }
 
-/// A scan of addresses that nobody uses: each packet comes once.
-#[test]
-fn a_scan_of_free_addresses_is_no_loop() {
-    needs_lab!();
-    let node = node_with("scan", Variant::Nft);
+/// A node with a living Pod is sent such datagrams while it is looked at, and nothing comes of it.
+fn only_sent(name: &str, rate: u32, next: impl Fn(u64) -> (SocketAddr, Vec<u8>) + Send + 'static) {
+    let node = node_with(name, Variant::Nft);
     node.pod(PodSpec::new("shop", "web-0").tcp(8080)).unwrap();
     node.fabric(None).unwrap();
-    let sender = Sender::start(&node, 10_000, |n| {
-        let host = u8::try_from(100 + n % 150).unwrap();
-        let port = u16::try_from(1_000 + n / 150 % 60_000).unwrap();
-        (
-            SocketAddr::from((Ipv4Addr::new(10, 10, 1, host), port)),
-            b"probe".to_vec(),
-        )
-    });
+    let sender = Sender::start(&node, rate, next);
     let ran = trace(&node, &["--for", "3"]);
     let sent = sender.end();
     let report = is_nothing(&ran);
@@ -268,21 +259,26 @@ fn a_scan_of_free_addresses_is_no_loop() {
     node.down().unwrap();
 }
 
+/// A scan of addresses that nobody uses: each packet comes once.
+#[test]
+fn a_scan_of_free_addresses_is_no_loop() {
+    needs_lab!();
+    only_sent("scan", 10_000, |n| {
+        let host = u8::try_from(100 + n % 150).unwrap();
+        let port = u16::try_from(1_000 + n / 150 % 60_000).unwrap();
+        (
+            SocketAddr::from((Ipv4Addr::new(10, 10, 1, host), port)),
+            b"probe".to_vec(),
+        )
+    });
+}
+
 /// The same content to a group again and again.
 #[test]
 fn a_flood_of_multicast_is_no_loop() {
     needs_lab!();
-    let node = node_with("multicast", Variant::Nft);
-    node.pod(PodSpec::new("shop", "web-0").tcp(8080)).unwrap();
-    node.fabric(None).unwrap();
     let group = SocketAddr::from((Ipv4Addr::new(239, 1, 2, 3), 5_000));
-    let sender = Sender::start(&node, 15_000, move |_| (group, vec![7; 40]));
-    let ran = trace(&node, &["--for", "3"]);
-    let sent = sender.end();
-    let report = is_nothing(&ran);
-    println!("{sent} sent; {}", report["answer"]);
-    targets_work(&node, |_| true);
-    node.down().unwrap();
+    only_sent("multicast", 15_000, move |_| (group, vec![7; 40]));
 }
 
 /// A quiet node is asked nothing more than its counters.

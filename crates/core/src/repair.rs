@@ -412,7 +412,11 @@ fn mark_unproved(repaired: &mut [Repaired], probe: &plan::Probe, why: &str) {
 }
 
 /// Writes the intent, applies, and writes the result.
-fn carry_out(
+///
+/// # Errors
+///
+/// [`RepairError::Journal`]: without its intent on disk nothing is applied.
+pub fn carry_out(
     node: &mut dyn Node,
     journal: &mut dyn Journal,
     step: u32,

@@ -14,7 +14,7 @@ use sexton_core::{
     settings::Settings,
 };
 
-use super::emit;
+use super::{emit, write_document};
 use crate::{
     args::{ExplainArgs, Format, ListFormat},
     output::count,
@@ -47,8 +47,8 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
     match what(&args.what)? {
         What::Rule(rule) => emit(None, |out| match args.output {
             ListFormat::Table => write_page(rule.page, out),
-            ListFormat::Json => write_json(
-                serde_json::json!({
+            ListFormat::Json => write_document(
+                &serde_json::json!({
                     "schema": SCHEMA,
                     "rule": { "id": rule.id, "tier": rule.tier, "summary": rule.summary, "page": rule.page },
                 }),
@@ -206,8 +206,8 @@ fn write(args: &ExplainArgs, places: &[Place], further: &[Finding], judge: &Judg
             }
             Ok(())
         }
-        ListFormat::Json => write_json(
-            serde_json::json!({
+        ListFormat::Json => write_document(
+            &serde_json::json!({
                 "schema": SCHEMA,
                 "node": node,
                 "what": args.what,
@@ -228,11 +228,6 @@ fn write_finding(judge: &Judge<'_>, finding: Finding, format: ListFormat) -> any
     emit(None, |out| {
         crate::output::write(&report, format, false, true, out)
     })
-}
-
-fn write_json(document: serde_json::Value, out: &mut dyn Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    Ok(writeln!(out)?)
 }
 
 fn place_json(place: &Place, node: &str) -> serde_json::Value {

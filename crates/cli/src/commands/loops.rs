@@ -16,16 +16,15 @@ use sexton_core::{
     judge::Judge,
     marks::{TOMBSTONE_MARK, TOMBSTONE_TABLE},
     model::{Destination, Family, Flow, NftElement, NftFamily, NftValue, NodeState},
-    node::{Applied, Node as _},
     plan::Act,
-    repair::{Journal as _, Outcome, Record},
+    repair::{self, Outcome},
     roster::{Residence, Standing},
     settings::Settings,
     traffic,
 };
 use sexton_linux::{LinuxNode, Meter, drops};
 
-use super::{emit, trace::live};
+use super::{emit, trace::live, write_document};
 use crate::{
     args::{ListFormat, LoopAct, LoopEndArgs},
     journal::JournalFile,
@@ -284,7 +283,7 @@ fn climb(
         let mut done = Vec::new();
         let mut failed = None;
         for act in &step.acts {
-            match carry_out(node, journal, number, act)? {
+            match repair::carry_out(node, journal, number, act)? {
                 Outcome::Done | Outcome::AlreadyGone => done.push(act),
                 other => {
                     failed = Some(format!("{}: {other:?}", act.describe()));
@@ -300,7 +299,7 @@ fn climb(
         if !helped {
             for act in done.into_iter().rev() {
                 if let Some(back) = act.undo() {
-                    carry_out(node, journal, number, &back)?;
+                    repair::carry_out(node, journal, number, &back)?;
                 }
             }
         }
@@ -318,32 +317,6 @@ fn climb(
         }
     }
     Ok((tried, false))
-}
-
-/// Writes the intent, applies, and writes the result.
-fn carry_out(
-    node: &mut LinuxNode,
-    journal: &mut JournalFile,
-    step: u32,
-    act: &Act,
-) -> anyhow::Result<Outcome> {
-    journal.append(&Record::Intent {
-        step,
-        act: Box::new(act.clone()),
-        at: source::now(),
-    })?;
-    let outcome = match node.apply(act) {
-        Applied::Done { .. } => Outcome::Done,
-        Applied::AlreadyGone => Outcome::AlreadyGone,
-        Applied::Changed(why) => Outcome::Changed(why),
-        Applied::Failed(why) => Outcome::Failed(why),
-    };
-    journal.append(&Record::Result {
-        step,
-        outcome: outcome.clone(),
-        at: source::now(),
-    })?;
-    Ok(outcome)
 }
 
 /// Packets a second that come in by a link now.
@@ -466,6 +439,5 @@ fn write_json(
         "came_back": came_back,
         "journal": journal,
     });
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    Ok(writeln!(out)?)
+    write_document(&document, out)
 }

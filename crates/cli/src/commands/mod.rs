@@ -13,6 +13,7 @@ use std::{fs, io::Write, path::Path};
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
+use serde::Serialize;
 use sexton_core::rules::{self, Rule};
 
 use crate::args::{ChoiceArgs, Cli};
@@ -47,6 +48,12 @@ fn emit(out: Option<&Path>, write: impl FnOnce(&mut dyn Write) -> anyhow::Result
     fs::write(&temporary, plain)
         .and_then(|()| fs::rename(&temporary, path))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// One JSON document, as `-o json` prints it.
+fn write_document(value: &impl Serialize, out: &mut dyn Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    Ok(writeln!(out)?)
 }
 
 /// `sexton completions`.

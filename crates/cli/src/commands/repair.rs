@@ -14,7 +14,7 @@ use sexton_core::{
     report::Report,
 };
 
-use super::{chosen, emit};
+use super::{chosen, emit, write_document};
 use crate::{
     args::{ListFormat, RepairArgs},
     journal::JournalFile,
@@ -104,8 +104,7 @@ fn show(node: &mut sexton_linux::LinuxNode, args: &RepairArgs, reviewed: Option<
     };
     emit(None, |out| {
         if args.output == ListFormat::Json {
-            serde_json::to_writer_pretty(&mut *out, &plan)?;
-            return Ok(writeln!(out)?);
+            return write_document(&plan, out);
         }
         super::plan::write_plan(&plan, out)?;
         let next = if plan.steps.is_empty() {
@@ -245,7 +244,5 @@ fn write_json(round: &Round, journal: &str, out: &mut dyn Write) -> anyhow::Resu
         "journal": journal,
         "after": Report::new(&round.state, &round.remaining),
     });
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)?;
-    Ok(())
+    write_document(&document, out)
 }

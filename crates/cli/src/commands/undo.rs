@@ -9,7 +9,7 @@ use sexton_core::{
     repair::{self, Outcome, Record, Undone},
 };
 
-use super::emit;
+use super::{emit, write_document};
 use crate::{
     args::{ListFormat, UndoArgs},
     journal::{self, JournalFile},
@@ -58,7 +58,7 @@ fn write_intended(records: &[Record], format: ListFormat, out: &mut dyn Write) -
             .iter()
             .map(|act| serde_json::json!({ "of": act, "undo": act.undo() }))
             .collect();
-        return document(
+        return write_document(
             &serde_json::json!({ "schema": SCHEMA, "carried_out": false, "acts": undos }),
             out,
         );
@@ -83,15 +83,10 @@ fn write_json(undone: &[Undone], journal: &str, out: &mut dyn Write) -> anyhow::
         .iter()
         .map(|item| serde_json::json!({ "undo": item.act, "result": item.outcome }))
         .collect();
-    document(
+    write_document(
         &serde_json::json!({ "schema": SCHEMA, "carried_out": true, "acts": acts, "journal": journal }),
         out,
     )
-}
-
-fn document(value: &serde_json::Value, out: &mut dyn Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    Ok(writeln!(out)?)
 }
 
 fn write_table(undone: &[Undone], journal: &str, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -641,7 +641,7 @@ pub struct EndpointConditions {
     pub terminating: Option<bool>,
 }
 
-/// What an endpoint is.
+/// The object that an endpoint is, or that an Event is about.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct TargetRef {
     /// `Pod`, mostly.
@@ -788,7 +788,7 @@ pub struct EventObject {
     pub metadata: ObjectMeta,
     /// What it is about.
     #[serde(default, alias = "regarding", deserialize_with = "nullable")]
-    pub involved_object: EventTarget,
+    pub involved_object: TargetRef,
     /// Why it was sent, in one word.
     #[serde(default, deserialize_with = "nullable")]
     pub reason: String,
@@ -800,22 +800,6 @@ pub struct EventObject {
     pub last_timestamp: Option<Timestamp>,
     /// When it happened, where it happened once.
     pub event_time: Option<Timestamp>,
-}
-
-/// What an Event is about.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct EventTarget {
-    /// Its kind.
-    #[serde(default, deserialize_with = "nullable")]
-    pub kind: String,
-    /// Its namespace.
-    #[serde(default, deserialize_with = "nullable")]
-    pub namespace: String,
-    /// Its name.
-    #[serde(default, deserialize_with = "nullable")]
-    pub name: String,
-    /// Its UID.
-    pub uid: Option<String>,
 }
 
 impl EventObject {

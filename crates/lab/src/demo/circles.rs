@@ -8,10 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::show::Show;
-use super::{DemoError, DemoOptions, STATE, document};
-use crate::error::LabError;
+use super::{DemoError, DemoOptions, STATE, document, up};
 use crate::load::{Load, LoadOptions};
-use crate::node::{LabNode, LabOptions, RuntimeKind};
+use crate::node::RuntimeKind;
 use crate::pods::PodSpec;
 
 /// Connections that the Pod had: the incident's number of flows.
@@ -47,14 +46,7 @@ pub fn run_loop(options: &DemoOptions, out: &mut dyn Write) -> Result<LoopOutcom
     }
     let mut show = Show::new(out, options);
     show.step("A node in namespaces of its own, with two adapters and a network that gives back what is for its addresses")?;
-    let lab = LabOptions {
-        variant: options.variant,
-        runtime: options.runtime,
-        ..LabOptions::default()
-    };
-    let node = LabNode::up(&options.dir, lab)?;
-    let state = node.path(STATE);
-    std::fs::create_dir(&state).map_err(LabError::file("make", &state))?;
+    let node = up(options)?;
     let fabric = node.fabric(Some(PACE))?;
     let living = [
         PodSpec::new("shop", "web-0").tcp(8080).udp(9000),
@@ -87,7 +79,7 @@ pub fn run_loop(options: &DemoOptions, out: &mut dyn Write) -> Result<LoopOutcom
     let trace = show.sexton(&node, "trace-1.txt", &words(&["trace", "--live"]), &[0, 1, 3])?;
     show.whole(&trace)?;
     let address = pod.ip.to_string();
-    let state = state.to_string_lossy().into_owned();
+    let state = node.path(STATE).to_string_lossy().into_owned();
     let end = ["loop", "end", &address, "--yes", "--state-dir", &state];
     let ended = show.sexton(&node, "loop-end.txt", &words(&end), &[0, 1])?;
     show.whole(&ended)?;

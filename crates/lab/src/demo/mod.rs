@@ -154,6 +154,19 @@ pub fn run(options: &DemoOptions, out: &mut dyn Write) -> Result<Outcome, DemoEr
 /// Where Sexton keeps its journals, in the lab's directory.
 const STATE: &str = "sexton-state";
 
+/// A node with a place for Sexton's journals.
+fn up(options: &DemoOptions) -> Result<LabNode, LabError> {
+    let lab = LabOptions {
+        variant: options.variant,
+        runtime: options.runtime,
+        ..LabOptions::default()
+    };
+    let node = LabNode::up(&options.dir, lab)?;
+    let state = node.path(STATE);
+    std::fs::create_dir(&state).map_err(LabError::file("make", &state))?;
+    Ok(node)
+}
+
 fn make(options: &DemoOptions, show: &mut Show<'_>) -> Result<LabNode, DemoError> {
     let runtime = match options.runtime {
         RuntimeKind::Containerd => "a real containerd",
@@ -166,14 +179,7 @@ fn make(options: &DemoOptions, show: &mut Show<'_>) -> Result<LabNode, DemoError
     show.step(&format!(
         "A node in namespaces of its own: {runtime}, real CNI plugins, {iptables}"
     ))?;
-    let lab = LabOptions {
-        variant: options.variant,
-        runtime: options.runtime,
-        ..LabOptions::default()
-    };
-    let node = LabNode::up(&options.dir, lab)?;
-    let state = node.path(STATE);
-    std::fs::create_dir(&state).map_err(LabError::file("make", &state))?;
+    let node = up(options)?;
     show.step("Stale state, each kind beside something alive that looks almost the same")?;
     for fault in Fault::DEMO {
         node.fault(fault)?;

@@ -10,12 +10,13 @@ mod npl;
 mod runtime;
 mod tombstone;
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
 use crate::error::LabError;
-use crate::node::{LabNode, lock};
+use crate::node::{LabNode, NODE_IP, lock};
 use crate::pods::{Pod, PodSpec};
-use crate::truth::{Alive, Expected, PodState};
+use crate::truth::{Alive, Expected, PodState, Protocol, Target, TargetPath};
 
 pub use runtime::AddInFlight;
 
@@ -151,6 +152,19 @@ impl LabNode {
             fault: fault.name().into(),
             why: why.into(),
             contains: contains.iter().map(|&word| word.to_owned()).collect(),
+        });
+    }
+
+    /// Writes down that a port of the node leads to this Pod, or should.
+    fn leads(&self, pod: &Pod, port: u16, protocol: Protocol, path: TargetPath, works: bool) {
+        lock(&self.truth).targets.push(Target {
+            pod: pod.full_name(),
+            uid: pod.uid.clone(),
+            ip: NODE_IP.parse().unwrap_or(Ipv4Addr::UNSPECIFIED),
+            port,
+            protocol,
+            path,
+            works,
         });
     }
 

@@ -3,16 +3,14 @@
 //! The words are those of the plugins (`plugins/meta/portmap/portmap_nftables.go`, `pkg/ip/ipmasq_nftables_linux.go`); Debian 12 ships a
 //! release that has iptables only, so `nft` says them here.
 
-use std::net::Ipv4Addr;
-
 use serde_json::json;
 use sha2::{Digest as _, Sha512};
 
-use super::{Fault, expect_leftovers, lose};
+use super::{Fault, expect_leftovers, lose, npl};
 use crate::error::LabError;
-use crate::node::{LabNode, NODE_IP, lock};
-use crate::pods::{NPL_ANNOTATION, Pod, PodSpec};
-use crate::truth::{Protocol, Target, TargetPath};
+use crate::node::{LabNode, NODE_IP};
+use crate::pods::{Pod, PodSpec};
+use crate::truth::{Protocol, TargetPath};
 
 /// The host port that two Pods had, one after the other.
 const SHADOWED: u16 = 8090;
@@ -80,14 +78,7 @@ add rule inet cni_plugins_masquerade masq_checks ip saddr == {ip} ip daddr != 10
     node.edit_pod(&living, |object| {
         object["spec"]["containers"][0]["ports"][0]["hostPort"] = json!(SHADOWED);
     })?;
-    target(
-        node,
-        &living,
-        SHADOWED,
-        Protocol::Tcp,
-        TargetPath::HostPort,
-        false,
-    );
+    node.leads(&living, SHADOWED, Protocol::Tcp, TargetPath::HostPort, false);
 
     let dnat = format!("tcp dport {SHADOWED} dnat to {}:80", dead.ip);
     let masquerade = format!("net: podnet, if: eth0, id: {}", dead.sandbox);
@@ -129,24 +120,18 @@ fn map(node: &LabNode) -> Result<(), LabError> {
 }}
 "
     );
-    let mut entries = Vec::new();
     for (protocol, port, node_port) in BRIDGE {
         let pod = if node_port == FOLLOWED { &new } else { &old };
         let (ip, uid, protocol) = (pod.ip, &pod.uid, protocol.lower());
         text += &format!(
             "add element inet sexton npl4 {{ {protocol} . {node_port} comment \"sexton:{uid}:npl\" : {ip} . {port} }}\n"
         );
-        entries
-            .push(json!({"podPort": port, "nodeIP": NODE_IP, "nodePort": node_port, "protocol": protocol}));
     }
     node.run_stdin(["nft", "-f", "-"], text)?;
-    let annotation = json!(entries).to_string();
-    node.edit_pod(&new, |object| {
-        object["metadata"]["annotations"][NPL_ANNOTATION] = json!(annotation);
-    })?;
+    npl::annotate(node, &new, &BRIDGE)?;
     for (protocol, port, node_port) in BRIDGE {
         let followed = node_port == FOLLOWED;
-        target(node, &new, node_port, protocol, TargetPath::Npl, followed);
+        node.leads(&new, node_port, protocol, TargetPath::Npl, followed);
         let words = format!("{} . {node_port}", protocol.lower());
         let leads = |to: &Pod| format!("{} . {port}", to.ip);
         if followed {
@@ -161,16 +146,4 @@ fn map(node: &LabNode) -> Result<(), LabError> {
         }
     }
     Ok(())
-}
-
-fn target(node: &LabNode, pod: &Pod, port: u16, protocol: Protocol, path: TargetPath, works: bool) {
-    lock(&node.truth).targets.push(Target {
-        pod: pod.full_name(),
-        uid: pod.uid.clone(),
-        ip: NODE_IP.parse().unwrap_or(Ipv4Addr::UNSPECIFIED),
-        port,
-        protocol,
-        path,
-        works,
-    });
 }

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::Fault;
 use crate::api::Resource;
 use crate::error::LabError;
-use crate::node::{LabNode, NODE_IP, lock};
+use crate::node::{LabNode, NODE_IP};
 use crate::pods::{NPL_ANNOTATION, Pod, PodSpec};
 use crate::talk;
-use crate::truth::{Protocol, Target, TargetPath};
+use crate::truth::{Protocol, TargetPath};
 
 const CHAIN: &str = "ANTREA-NODE-PORT-LOCAL";
 
@@ -119,7 +119,7 @@ fn client_port(node_port: u16) -> u16 {
 fn write_down(node: &LabNode, old: &Pod, new: &Pod, neighbour: &Pod) {
     for port in RELAY {
         let followed = FOLLOWED.contains(&port.2);
-        target(node, new, port, followed);
+        node.leads(new, port.2, port.0, TargetPath::Npl, followed);
         if followed {
             let line = rule(port, new.ip);
             node.keep(Fault::Npl, "leads to the Pod that is there now", &[&line]);
@@ -141,7 +141,7 @@ fn write_down(node: &LabNode, old: &Pod, new: &Pod, neighbour: &Pod) {
         }
     }
     for port in GATEWAY {
-        target(node, neighbour, port, true);
+        node.leads(neighbour, port.2, port.0, TargetPath::Npl, true);
         let line = rule(port, neighbour.ip);
         node.keep(
             Fault::Npl,
@@ -160,19 +160,8 @@ fn write_down(node: &LabNode, old: &Pod, new: &Pod, neighbour: &Pod) {
     }
 }
 
-fn target(node: &LabNode, pod: &Pod, (protocol, _, port): (Protocol, u16, u16), works: bool) {
-    lock(&node.truth).targets.push(Target {
-        pod: pod.full_name(),
-        uid: pod.uid.clone(),
-        ip: NODE_IP.parse().unwrap_or(Ipv4Addr::UNSPECIFIED),
-        port,
-        protocol,
-        path: TargetPath::Npl,
-        works,
-    });
-}
-
-fn annotate(node: &LabNode, pod: &Pod, ports: &[(Protocol, u16, u16)]) -> Result<(), LabError> {
+/// Announces mappings as the controller does.
+pub(super) fn annotate(node: &LabNode, pod: &Pod, ports: &[(Protocol, u16, u16)]) -> Result<(), LabError> {
     let entries: Vec<Value> = ports
         .iter()
         .map(|(protocol, port, node_port)| {

@@ -35,20 +35,9 @@ pub(super) fn lines(title: &str, unit: &str, lines: &[Line]) -> String {
     );
     let top = nice(most);
     let x = |value: f64| LEFT + value / end * (WIDTH - LEFT - RIGHT);
-    let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
+    let y = |value: f64| height(value, top);
     let mut out = begin(title);
-    for step in 0..=4_u8 {
-        let value = top * f64::from(step) / 4.0;
-        let at = y(value);
-        let _ = write!(
-            out,
-            "<line class=grid x1={LEFT} x2={} y1={at:.1} y2={at:.1} /><text x={} y={:.1} text-anchor=end>{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-            at + 4.0,
-            short(value)
-        );
-    }
+    grid(top, &mut out);
     let (factor, word) = scale(end);
     let tick = nice(end * factor / 8.0);
     let mut value = 0.0;
@@ -113,16 +102,16 @@ pub(super) fn lines(title: &str, unit: &str, lines: &[Line]) -> String {
     out
 }
 
-/// Bars with their names below each, up to `top`.
-pub(super) fn bars(title: &str, unit: &str, top: f64, bars: &[(String, f64)]) -> String {
-    if bars.is_empty() {
-        return String::new();
-    }
-    let y = |value: f64| HEIGHT - BOTTOM - value.clamp(0.0, top) / top * (HEIGHT - TOP - BOTTOM);
-    let mut out = begin(title);
+/// Where a value stands, if `top` is at the top.
+fn height(value: f64, top: f64) -> f64 {
+    HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM)
+}
+
+/// Five lines from 0 to `top`, each with its value.
+fn grid(top: f64, out: &mut String) {
     for step in 0..=4_u8 {
         let value = top * f64::from(step) / 4.0;
-        let at = y(value);
+        let at = height(value, top);
         let _ = write!(
             out,
             "<line class=grid x1={LEFT} x2={} y1={at:.1} y2={at:.1} /><text x={} y={:.1} text-anchor=end>{}</text>",
@@ -132,6 +121,16 @@ pub(super) fn bars(title: &str, unit: &str, top: f64, bars: &[(String, f64)]) ->
             short(value)
         );
     }
+}
+
+/// Bars with their names below each, up to `top`.
+pub(super) fn bars(title: &str, unit: &str, top: f64, bars: &[(String, f64)]) -> String {
+    if bars.is_empty() {
+        return String::new();
+    }
+    let y = |value: f64| height(value.clamp(0.0, top), top);
+    let mut out = begin(title);
+    grid(top, &mut out);
     #[expect(clippy::cast_precision_loss, reason = "a number of bars")]
     let room = (WIDTH - LEFT - RIGHT) / bars.len() as f64;
     // Names that would touch are left out, evenly.
